@@ -1,0 +1,90 @@
+"""What can go wrong, as a tree.
+
+    FlatfedError
+    ├── CompositionError   a method that cannot work: wrong value, wrong axis, missing vector
+    ├── UndeclaredName     a hook read or returned a vector its part did not declare
+    ├── SpecError          a wrong name or value in a file, a flag or a call
+    ├── ModelError         a module that cannot be seen as one flat vector
+    ├── FederationError    data, a split or a cohort that cannot be trained on
+    ├── ClientError        something failed inside one client (carries client, round, step, part)
+    ├── NonFiniteError     a NaN or an infinity where a number must be
+    └── EngineError        the machinery that runs clients failed
+
+Every message says what was given, what was expected and what to do, in at most three lines.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FlatfedError(Exception):
+    """Anything flatfed raises on purpose."""
+
+
+class CompositionError(FlatfedError):
+    """A method that cannot work."""
+
+
+class UndeclaredName(FlatfedError):
+    """A hook read or returned a vector its part did not declare."""
+
+
+class SpecError(FlatfedError):
+    """A wrong name or value in a file, a flag or a call."""
+
+
+class ModelError(FlatfedError):
+    """A module that cannot be seen as one flat vector."""
+
+
+class FederationError(FlatfedError):
+    """Data, a split or a cohort that cannot be trained on."""
+
+
+class ClientError(FlatfedError):
+    """Something failed inside one client; the original error is its `__cause__`."""
+
+    def __init__(self, message: str, *, client: int, t: int, k: int, part: str) -> None:
+        super().__init__(message)
+        self.client, self.t, self.k, self.part = client, t, k, part
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by their positional arguments; ours carry keywords across processes.
+        return _client_error, (str(self), self.client, self.t, self.k, self.part)
+
+
+def _client_error(message: str, client: int, t: int, k: int, part: str) -> ClientError:
+    return ClientError(message, client=client, t=t, k=k, part=part)
+
+
+class NonFiniteError(FlatfedError):
+    """A NaN or an infinity where a number must be."""
+
+
+class EngineError(FlatfedError):
+    """The machinery that runs clients failed."""
+
+
+def require(ok: bool, owner: object, name: str, expected: str, hint: str = "") -> None:
+    """Refuse a field's value in the words of every such message: given, expected, what to do."""
+    if not ok:
+        value = getattr(owner, name)
+        message = f"{type(owner).__name__} got {name}={value!r}, expected {expected}."
+        raise CompositionError(message + (f"\n{hint}" if hint else ""))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A line that lists the right names, led by the one that was probably meant."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."
+
+
+def one_of(owner: str, name: str, value: object, *allowed: str) -> None:
+    """Refuse an option that is none of these."""
+    if value not in allowed:
+        raise CompositionError(
+            f"{owner} got {name}={value!r}, expected {' or '.join(map(repr, allowed))}."
+        )

@@ -1,0 +1,193 @@
+"""Any `nn.Module`, seen as a function of one flat vector."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from flatfed.errors import ModelError
+from flatfed.vec import Layout, Vec, lay_out
+
+Batch: TypeAlias = tuple[Tensor, Tensor]  # inputs, targets
+Loss: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # (outputs, targets) → mean over the batch
+
+
+class FlatModel:
+    """A module's trainable parameters as one vector, its loss and derivatives as functions of it.
+
+    Frozen parameters stay out of the vector and keep their values, so adapters work as they are.
+    Running statistics are no parameters: they travel as a vector of their own (`b0`, `observe`),
+    and no other call changes them. Nothing here changes the module it was given.
+
+    >>> model = FlatModel(nn.Linear(3, 2))
+    >>> model.x0.shape
+    torch.Size([8])
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss = nn.functional.cross_entropy) -> None:
+        if not isinstance(module, nn.Module):
+            raise ModelError(
+                f"FlatModel got {type(module).__name__}, expected a torch.nn.Module.\n"
+                "Pass the module itself, not its class or its state dict."
+            )
+        self._module = copy.deepcopy(module)
+        self._loss = loss
+        trained = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
+        if not trained:
+            frozen = sum(1 for _ in self._module.parameters())
+            raise ModelError(
+                f"{type(module).__name__} has no trainable parameters ({frozen} are frozen), "
+                "expected at least one.\nSet requires_grad=True on what should be trained."
+            )
+        kinds = {(p.dtype, p.device) for p in trained.values()}
+        if len(kinds) > 1 or not next(iter(trained.values())).is_floating_point():
+            listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+            raise ModelError(
+                f"{type(module).__name__} has trainable parameters of {listed}, expected one "
+                "floating type on one device.\nConvert it first, for example module.float()."
+            )
+        self.layout: Layout = lay_out({name: p.shape for name, p in trained.items()})
+        self.x0: Vec = _flatten(trained.values())
+        # What a state dict holds beside parameters is what training may move; integer counters and
+        # buffers outside the state dict are the module's own constants.
+        kept = self._module.state_dict().keys()
+        moving = {
+            name: buffer
+            for name, buffer in self._module.named_buffers()
+            if name in kept and buffer.is_floating_point()
+        }
+        self._buffer_layout = lay_out({name: buffer.shape for name, buffer in moving.items()})
+        self.b0: Vec = _flatten(moving.values()) if moving else self.x0.new_empty(0)
+
+    @property
+    def d(self) -> int:
+        """Trainable scalars."""
+        return self.x0.numel()
+
+    def loss(self, w: Vec, batch: Batch, *, seed: int | None = None) -> Tensor:
+        """F(w) on a batch in training mode, differentiable in w; `seed` fixes dropout."""
+        with _seeded(seed):
+            outputs = self._call(self._cut(w), batch[0], self._scratch(None), train=True)
+            return self._loss(outputs, batch[1])
+
+    def grad(self, w: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
+        """∇F(w) on a batch."""
+        leaves, loss = self._leaves(w, batch, seed)
+        # Unused parameters have no gradient: theirs is zero.
+        return _flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
+
+    def hvp(self, w: Vec, u: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
+        """∇²F(w)·u on a batch."""
+        leaves, loss = self._leaves(w, batch, seed)
+        first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+        along = list(self._cut(u).values())
+        inner = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
+        if not inner.requires_grad:  # a loss linear in w
+            return torch.zeros_like(w)
+        return _flatten(torch.autograd.grad(inner, leaves, materialize_grads=True))
+
+    def outputs(
+        self, w: Vec, inputs: Tensor, *, buffers: Vec | None = None, train: bool = False
+    ) -> Tensor:
+        """The module's outputs at w, differentiable in w; evaluation mode unless told otherwise."""
+        return self._call(self._cut(w), inputs, self._scratch(buffers), train=train)
+
+    def observe(self, w: Vec, inputs: Tensor, buffers: Vec) -> Vec:
+        """The buffers after one training pass at w: the only call that moves running statistics."""
+        scratch = self._scratch(buffers)
+        with torch.no_grad():
+            self._call(self._cut(w), inputs, scratch, train=True)
+        return _flatten(scratch[slot.name] for slot in self._buffer_layout)
+
+    def oracle(self, batch: Batch, *, seed: int | None = None) -> BatchOracle:
+        """The batch as a method's client sees it."""
+        return BatchOracle(self, batch, seed)
+
+    def module_at(self, w: Vec, buffers: Vec | None = None) -> nn.Module:
+        """A module of its own at w, in evaluation mode: back to plain PyTorch."""
+        module = copy.deepcopy(self._module).eval()
+        values = {**self._cut(w), **self._scratch(buffers)}
+        with torch.no_grad():
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                if name in values:
+                    tensor.copy_(values[name])
+        return module
+
+    def _leaves(self, w: Vec, batch: Batch, seed: int | None) -> tuple[list[Tensor], Tensor]:
+        # Leaves that share w's memory: differentiating through the cuts would write a zero vector
+        # of length d for every tensor.
+        cut = {name: part.requires_grad_() for name, part in self._cut(w.detach()).items()}
+        with torch.enable_grad(), _seeded(seed):
+            outputs = self._call(cut, batch[0], self._scratch(None), train=True)
+            loss = self._loss(outputs, batch[1])
+        return list(cut.values()), loss
+
+    def _call(
+        self, cut: dict[str, Tensor], inputs: Tensor, scratch: dict[str, Tensor], *, train: bool
+    ) -> Tensor:
+        self._module.train(train)
+        outputs: Tensor = functional_call(self._module, {**cut, **scratch}, (inputs,))
+        return outputs
+
+    def _cut(self, w: Vec) -> dict[str, Tensor]:
+        _checked("w", w, self.x0)
+        pieces = torch.split(w, [slot.at.stop - slot.at.start for slot in self.layout])
+        return {
+            slot.name: piece.view(slot.shape)
+            for slot, piece in zip(self.layout, pieces, strict=True)
+        }
+
+    def _scratch(self, buffers: Vec | None) -> dict[str, Tensor]:
+        # Copies for one call: a training pass writes into the buffers it is given.
+        scratch = {name: buffer.clone() for name, buffer in self._module.named_buffers()}
+        if buffers is not None:
+            _checked("buffers", buffers, self.b0)
+            for slot in self._buffer_layout:
+                scratch[slot.name] = buffers[slot.at].view(slot.shape).clone()
+        return scratch
+
+
+@dataclass(frozen=True)
+class BatchOracle:
+    """The gradient of one mini-batch at any point: what a method asks."""
+
+    model: FlatModel
+    batch: Batch
+    seed: int | None = None
+
+    def __call__(self, w: Vec) -> Vec:
+        return self.model.grad(w, self.batch, seed=self.seed)
+
+    def observe(self, w: Vec, buffers: Vec) -> Vec:
+        """The running statistics after a pass at w over this batch."""
+        return self.model.observe(w, self.batch[0], buffers)
+
+
+def _checked(name: str, given: Vec, expected: Vec) -> None:
+    if given.shape != expected.shape:
+        raise ModelError(
+            f"{name} has shape {tuple(given.shape)}, expected {tuple(expected.shape)}.\n"
+            "It belongs to another model, or to the same one with other parameters frozen."
+        )
+
+
+def _flatten(tensors: Iterable[Tensor]) -> Vec:
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+@contextmanager
+def _seeded(seed: int | None) -> Iterator[None]:
+    """Dropout draws from torch's generator: give it a seed of its own, and its state back."""
+    if seed is None:
+        yield
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield

@@ -1,0 +1,185 @@
+"""The contract: what an ingredient of a method declares, and what its hooks may read and return."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+
+from flatfed.errors import UndeclaredName
+from flatfed.vec import Layout, Named, Vec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Oracle(Protocol):
+    """The gradient of one mini-batch, at whatever point it is asked for."""
+
+    def __call__(self, w: Vec, /) -> Vec: ...
+
+
+class View:
+    """What one hook may read: the round's constants, and the vectors its part declared."""
+
+    # on both sides
+    x: Vec  # the model this round started from
+    t: int  # round
+    # on the client
+    k: int  # local step; K after the last
+    K: int  # this client's local steps in the round
+    lr: float  # η_k
+    travel: float  # Ση_k over the round
+    layout: Layout  # where the module's tensors lie in the vector
+    whole: Oracle  # gradient over all local data, if the part asks for it
+    first: Oracle  # gradient on the round's first mini-batch, if the part asks for it
+    # on the server
+    S: int  # clients whose uploads arrived this round
+    N: int  # clients in all
+
+    def __init__(self, reader: str, names: Mapping[str, Any]) -> None:
+        self.__dict__.update(names)
+        self.__dict__["_reader"] = reader
+
+    def __getattr__(self, name: str) -> Vec:
+        if name.startswith("_"):  # copy and pickle look for these
+            raise AttributeError(name)
+        legal = ", ".join(sorted(n for n in self.__dict__ if n[0] != "_"))
+        raise UndeclaredName(
+            f"{self._reader} reads v.{name} without declaring it.\n"
+            f"It may read: {legal}.\n"
+            f"Declare it in one of the part's tuples: {', '.join(DECLARATIONS)}."
+        )
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"Views are read-only: return {{{name!r}: ...}} from the hook.")
+
+
+DECLARATIONS = ("server", "broadcast", "uses", "keep", "notes", "upload", "means", "asks")
+
+
+class Part:
+    """One ingredient of a method. Its tuples are its whole communication bill.
+
+    A hook's docstring is its equation. Where a field chooses between forms, there is one line for
+    each, opening with the field's value in brackets; `describe` prints the line that is true.
+    """
+
+    server: ClassVar[tuple[str, ...]] = ()  # this part owns these on the server
+    broadcast: ClassVar[tuple[str, ...]] = ()  # clients must receive these (own or another's)
+    uses: ClassVar[tuple[str, ...]] = ()  # server hooks read these, which another part owns
+    keep: ClassVar[tuple[str, ...]] = ()  # client i keeps these between participations
+    notes: ClassVar[tuple[str, ...]] = ()  # these live through one round's local steps
+    upload: ClassVar[tuple[str, ...]] = ()  # client i sends these beside dx; "dx" replaces dx
+    means: ClassVar[tuple[str, ...]] = ()  # server hooks read these means: "dx_K", "dx_travel"
+    asks: ClassVar[tuple[str, ...]] = ()  # extra gradients, one a round: "whole", "first"
+    result: ClassVar[str] = ""  # the server vector that is evaluated and saved in place of x
+    references: ClassVar[tuple[str, ...]] = ()  # who invented it (keys of flatfed.references)
+
+    def init(self, name: str, x: Vec) -> Vec:
+        """First value of a declared vector: zero, unless a part says otherwise."""
+        return x.new_zeros(x.shape)
+
+    def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
+        """Client, every step, before it moves: new values of notes."""
+        return {}
+
+    def finish(self, y: Vec, v: View) -> Named:
+        """Client, after its last step: new values of keep and upload."""
+        return {}
+
+    def absorb(self, mean: View, v: View) -> Named:
+        """Server, when the cohort's mean is in: new values of server."""
+        return {}
+
+    def settle(self, x: Vec, v: View) -> Named:
+        """Server, when the model has moved to x (v.x is where it was): new values of server."""
+        return {}
+
+    def equations(self, hook: str) -> tuple[str, ...]:
+        """The equation lines of one hook that are true for this part's fields."""
+        if getattr(type(self), hook) is getattr(Part, hook, None):
+            return ()
+        doc = getattr(type(self), hook).__doc__ or ""
+        lines = (line.strip() for line in doc.splitlines())
+        true = {str(value) for value in vars(self).values()}
+        labelled = (line[1:].split("]", 1) if line[:1] == "[" else ["", line] for line in lines)
+        return tuple(eq.strip() for label, eq in labelled if "←" in eq and label in {"", *true})
+
+
+class Perturbation(Part, abc.ABC):
+    """Where the gradient is taken."""
+
+    gradients: ClassVar[int] = 1  # times `gradient` asks the oracle
+
+    @abc.abstractmethod
+    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
+        """Client, every step: the descent gradient, and new values of keep and notes."""
+
+
+class Correction(Part, abc.ABC):
+    """What is added to the gradient."""
+
+    @abc.abstractmethod
+    def direction(self, g: Vec, w: Vec, v: View) -> Vec:
+        """Client, every step: g, corrected. Corrections apply in the order listed."""
+
+
+class Objective(Part, abc.ABC):
+    """What is minimised on a batch."""
+
+    @abc.abstractmethod
+    def value(self, w: Vec, batch: Oracle, v: View) -> Vec:
+        """Client, whenever a gradient is asked for: the objective's gradient at w."""
+
+
+class Local(Part, abc.ABC):
+    """How a client walks: how many steps, how long, with what decay and clipping."""
+
+    @abc.abstractmethod
+    def steps_for(self, samples: int) -> int:
+        """K of a client that holds this many samples."""
+
+    @abc.abstractmethod
+    def rates(self, t: int, K: int) -> Sequence[float]:
+        """η_k of every step of round t."""
+
+    @abc.abstractmethod
+    def prepare(self, g: Vec, w: Vec, v: View) -> Vec:
+        """Client, every step, before the corrections: the data gradient as they see it."""
+
+    @abc.abstractmethod
+    def step(self, w: Vec, g: Vec, v: View) -> tuple[Vec, Named]:
+        """Client, every step: the next local iterate, and new values of notes."""
+
+
+class ServerUpdate(Part, abc.ABC):
+    """How the global model moves."""
+
+    def start(self, x: Vec, v: View) -> Vec:
+        """Server, before it sends: the model clients start from, x unless a method looks ahead."""
+        return x
+
+    @abc.abstractmethod
+    def step(self, x: Vec, mean: View, v: View) -> Vec:
+        """Server, after every absorb: the next global model."""
+
+
+class Compressor(Part, abc.ABC):
+    """What travels instead of a vector."""
+
+    @abc.abstractmethod
+    def encode(self, a: Vec, v: View) -> tuple[tuple[Tensor, ...], Named]:
+        """Client: the tensors that travel instead of a, and what to keep (error feedback)."""
+
+    @abc.abstractmethod
+    def decode(self, sent: tuple[Tensor, ...], like: Vec) -> Vec:
+        """Server: the vector those tensors stand for."""
+
+
+class Topology(Part, abc.ABC):
+    """Who talks to whom."""
+
+    @abc.abstractmethod
+    def weights(self, i: int, t: int) -> Mapping[int, float]:
+        """Whose models node i averages in round t, and how much."""

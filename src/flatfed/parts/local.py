@@ -1,0 +1,166 @@
+"""How a client walks: steps or epochs, rate η(t, k, K), weight decay, clipping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from math import ceil
+from typing import Literal, TypeAlias, TypedDict
+
+from flatfed.errors import SpecError, nearest, require
+from flatfed.part import Local, View
+from flatfed.vec import Named, Vec, clip, shrink
+
+Rate: TypeAlias = float | Callable[[int, int, int], float]  # η, or η(t, k, K)
+
+
+def rate_at(rate: Rate, t: int, k: int, K: int) -> float:
+    """η(t, k, K) of either kind of rate."""
+    return rate(t, k, K) if callable(rate) else rate
+
+
+@dataclass(frozen=True)
+class Falling:
+    """A rate that falls in a line from lr towards ratio·lr over the round's K steps.
+
+    The K steps take the line's first K of K+1 points, so the last step is still above ratio·lr.
+    """
+
+    lr: Rate
+    ratio: float
+
+    def __post_init__(self) -> None:
+        require(0 <= self.ratio <= 1, self, "ratio", "a ratio of rates in [0, 1], not a SAM radius")
+
+    def __call__(self, t: int, k: int, K: int) -> float:
+        return rate_at(self.lr, t, k, K) * ((1 - k / K) + k / K * self.ratio)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class SGD(Local):
+    """Plain gradient steps at η = lr·lr_decay^t, without momentum, for so many steps or epochs."""
+
+    lr: Rate
+    lr_decay: float = 1.0
+    steps: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    weight_decay: float = 0.0
+    decay: Literal["outside", "inside"] = "outside"  # of the correction
+    clip: float | None = None
+    clip_scope: Literal["direction", "data"] = "direction"
+
+    def __post_init__(self) -> None:
+        require(
+            callable(self.lr) or self.lr > 0, self, "lr", "a rate > 0, or a function η(t, k, K)"
+        )
+        require(0 < self.lr_decay <= 1, self, "lr_decay", "a factor per round in (0, 1]")
+        for name in ("steps", "epochs", "batch_size"):
+            value = getattr(self, name)
+            require(
+                value is None or (isinstance(value, int) and value > 0), self, name, "a count ≥ 1"
+            )
+        require(
+            (self.steps is None) != (self.epochs is None),
+            self,
+            "epochs" if self.steps is not None else "steps",
+            "either steps or epochs",
+            "Give steps=10, or epochs=5 with batch_size=50.",
+        )
+        require(
+            self.epochs is None or self.batch_size is not None,
+            self,
+            "batch_size",
+            "a batch size, because epochs count batches",
+        )
+        require(self.weight_decay >= 0, self, "weight_decay", "a decay ≥ 0")
+        require(self.decay in ("outside", "inside"), self, "decay", "'outside' or 'inside'")
+        require(
+            self.clip is None or self.clip > 0,
+            self,
+            "clip",
+            "a norm > 0, or None",
+            "None clips nothing.",
+        )
+        require(
+            self.clip_scope in ("direction", "data"), self, "clip_scope", "'direction' or 'data'"
+        )
+
+    def __repr__(self) -> str:
+        """As it would be written: what is left at its default is left out."""
+        said = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "lr")
+        defaults = {f.name: f.default for f in fields(self)}
+        rest = "".join(f", {name}={value!r}" for name, value in said if value != defaults[name])
+        return f"SGD(lr={self.lr!r}{rest})"
+
+    def steps_for(self, samples: int) -> int:
+        """K ← steps, or epochs·⌈samples/batch_size⌉: the short last batch counts."""
+        if self.steps is not None:
+            return self.steps
+        assert self.epochs is not None
+        assert self.batch_size is not None
+        return self.epochs * ceil(samples / self.batch_size)
+
+    def rates(self, t: int, K: int) -> Sequence[float]:
+        """η_k ← lr(t, k, K)·lr_decay^t"""
+        return [rate_at(self.lr, t, k, K) * self.lr_decay**t for k in range(K)]
+
+    def prepare(self, g: Vec, w: Vec, v: View) -> Vec:
+        """g ← g, data gradients clipped and decayed here if the modes say so"""
+        if self.clip_scope == "data":
+            g = clip(g, self.clip)
+        return g.add(w, alpha=self.weight_decay) if self.decay == "inside" else g
+
+    def step(self, w: Vec, g: Vec, v: View) -> tuple[Vec, Named]:
+        """w ← w − η(clip(g) + ω·w)"""
+        # One pass for the decay and one for the step, on a vector of our own.
+        kept = w * (1 - v.lr * self.weight_decay) if self.decay == "outside" else w.clone()
+        if self.clip is not None and self.clip_scope == "direction":
+            return kept.addcmul_(g, -v.lr * shrink(g, self.clip)), {}
+        return kept.add_(g, alpha=-v.lr), {}
+
+    def equations(self, hook: str) -> tuple[str, ...]:
+        """Eight combinations are easier to assemble than to list."""
+        omega = " + ω·w" if self.weight_decay else ""
+        data = self.clip is not None and self.clip_scope == "data"
+        inside = omega if self.decay == "inside" else ""
+        if hook == "prepare":
+            return ("g ← " + ("clip(g)" if data else "g") + inside,) if data or inside else ()
+        if hook == "step":
+            g = "clip(g)" if self.clip is not None and not data else "g"
+            outside = omega if self.decay == "outside" else ""
+            return (f"w ← w − η({g}{outside})" if outside else f"w ← w − η·{g}",)
+        return super().equations(hook)
+
+
+class LocalWork(TypedDict, total=False):
+    """SGD's fields, as every method takes them."""
+
+    lr: Rate
+    lr_decay: float
+    steps: int | None
+    epochs: int | None
+    batch_size: int | None
+    weight_decay: float
+    decay: Literal["outside", "inside"]
+    clip: float | None
+    clip_scope: Literal["direction", "data"]
+
+
+# The protocol most of the papers share (FL-Simulator's, on CIFAR-10): recipes 3.3, spec 0.3.
+SHARED = LocalWork(lr=0.1, lr_decay=0.998, epochs=5, batch_size=50, weight_decay=1e-3, clip=10.0)
+
+
+def work(paper: LocalWork, given: LocalWork) -> SGD:
+    """The paper's local work, with the caller's settings in place of its own."""
+    known = [field.name for field in fields(SGD)]
+    for name in given:
+        if name not in known:
+            raise SpecError(f"{name!r} is no setting of local work.\n{nearest(name, known)}")
+    settings = {**paper, **given}
+    # Steps and epochs are two ways to say one thing: who gives one means it instead of the other.
+    if given.get("steps") is not None and "epochs" not in given:
+        settings["epochs"] = None
+    if given.get("epochs") is not None and "steps" not in given:
+        settings["steps"] = None
+    return SGD(**settings)  # type: ignore[arg-type]  # a merged TypedDict loses its types

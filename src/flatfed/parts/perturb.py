@@ -1,0 +1,106 @@
+"""Where the gradient is taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatfed.errors import CompositionError, require
+from flatfed.part import Oracle, Perturbation, View
+from flatfed.vec import Named, Vec, ascend
+
+
+@dataclass(frozen=True)
+class Plain(Perturbation):
+    """Where the client stands."""
+
+    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
+        """g ← ∇F(w)"""
+        return grad(w), {}
+
+
+@dataclass(frozen=True)
+class SAM(Perturbation):
+    """At distance ρ, along the gradient of the same mini-batch."""
+
+    rho: float
+    gradients = 2
+    references = ("sam",)
+
+    def __post_init__(self) -> None:
+        radius(self)
+
+    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
+        """g ← ∇F(w + ρ·unit(∇F(w)))"""
+        return grad(ascend(w, grad(w), self.rho)), {}
+
+
+@dataclass(frozen=True)
+class Reusing(Perturbation):
+    """Any ascent, led by the last perturbed gradient ("N") or by both ("F").
+
+    It answers the ascent's question for ∇F(w) itself: with g_last, which costs nothing, or with
+    ∇F(w) + g_last. g_last is raw, a copy, and zero at the first step of every round.
+    """
+
+    ascent: Perturbation
+    form: str = "N"
+    references = ("fedtoga",)
+
+    def __post_init__(self) -> None:
+        require(self.form in ("N", "F"), self, "form", "'N' or 'F'")
+        if self.ascent.gradients < 2:
+            raise CompositionError(
+                f"Reusing got ascent={self.ascent!r}, which never asks for the gradient at w.\n"
+                "It can only stand in for an ascent that does, for example Reusing(SAM(rho=0.1))."
+            )
+        for name in ("server", "broadcast", "uses", "keep", "upload", "means", "asks"):
+            object.__setattr__(self, name, getattr(self.ascent, name))
+        object.__setattr__(self, "notes", (*self.ascent.notes, "g_last"))
+        object.__setattr__(self, "gradients", self.ascent.gradients - (self.form == "N"))
+        object.__setattr__(self, "references", (*self.ascent.references, *self.references))
+
+    def init(self, name: str, x: Vec) -> Vec:
+        return super().init(name, x) if name == "g_last" else self.ascent.init(name, x)
+
+    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
+        """The ascent's own line, with g_last in place of ∇F(w), or added to it."""
+
+        def at(point: Vec) -> Vec:
+            if point is not w:
+                return grad(point)
+            return v.g_last if self.form == "N" else grad(w) + v.g_last
+
+        g, new = self.ascent.gradient(w, at, v)
+        return g, {**new, "g_last": g}
+
+    def finish(self, y: Vec, v: View) -> Named:
+        """The ascent's own."""
+        return self.ascent.finish(y, v)
+
+    def absorb(self, mean: View, v: View) -> Named:
+        """The ascent's own."""
+        return self.ascent.absorb(mean, v)
+
+    def settle(self, x: Vec, v: View) -> Named:
+        """The ascent's own."""
+        return self.ascent.settle(x, v)
+
+    def equations(self, hook: str) -> tuple[str, ...]:
+        lines = self.ascent.equations(hook)
+        if hook != "gradient":
+            return lines
+        stand_in = "g_last" if self.form == "N" else "∇F(w) + g_last"
+        *before, last = (line.replace("∇F(w)", stand_in) for line in lines)
+        return (*before, last + ";  g_last ← g")
+
+
+def radius(part: Perturbation) -> None:
+    """Every ascent's check of its ρ."""
+    rho = part.rho  # type: ignore[attr-defined]  # only ascents with a radius call this
+    require(
+        0 <= rho < float("inf"),
+        part,
+        "rho",
+        "a finite radius ≥ 0",
+        "rho=0 switches the ascent off.",
+    )

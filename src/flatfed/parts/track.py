@@ -1,0 +1,42 @@
+"""Vectors that several parts read and one part keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flatfed.errors import require
+from flatfed.part import Oracle, Part, View
+from flatfed.vec import Named, Vec
+
+
+@dataclass(frozen=True)
+class PseudoGradient(Part):
+    """The direction, uphill, in which the cohort walked per unit of learning rate; smoothed."""
+
+    gamma: float = 1.0  # share of the newest
+    server = ("delta",)
+    means = ("dx_travel",)
+
+    def __post_init__(self) -> None:
+        require(0 <= self.gamma <= 1, self, "gamma", "a share of the newest round in [0, 1]")
+
+    def absorb(self, mean: View, v: View) -> Named:
+        """delta ← (1−γ)·delta − γ·mean(dx/Ση)"""
+        return {"delta": v.delta.lerp(-mean.dx_travel, self.gamma)}
+
+
+@dataclass(frozen=True)
+class RunningStatistics(Part):
+    """BatchNorm's running statistics: moved only by a pass at w, never by a perturbed one."""
+
+    server, broadcast = ("buffers",), ("buffers",)
+    notes, upload = ("buffers_i",), ("buffers_i",)
+
+    def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
+        """buffers_i ← running statistics after a pass at w"""
+        before = v.buffers if v.k == 0 else v.buffers_i
+        return {"buffers_i": batch.observe(w, before)}  # type: ignore[attr-defined]  # FlatModel's
+
+    def absorb(self, mean: View, v: View) -> Named:
+        """buffers ← mean(buffers_i)"""
+        return {"buffers": mean.buffers_i}

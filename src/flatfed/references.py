@@ -1,0 +1,44 @@
+"""Who published what; `Method.cite()` collects the entries of the parts a method is made of."""
+
+from __future__ import annotations
+
+REFERENCES = {
+    "fedacg": "Kim, Kim and Han, Communication-Efficient Federated Learning with Accelerated "
+    "Client Gradient, CVPR 2024, arXiv:2201.03172",
+    "fedasam": "Caldarola, Caputo and Ciccone, Improving Generalization in Federated Learning by "
+    "Seeking Flat Minima, ECCV 2022, arXiv:2203.11834",
+    "fedavg": "McMahan et al., Communication-Efficient Learning of Deep Networks from "
+    "Decentralized Data, AISTATS 2017, arXiv:1602.05629",
+    "fedavgm": "Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution for "
+    "Federated Visual Classification, 2019, arXiv:1909.06335",
+    "fedcm": "Xu et al., FedCM: Federated Learning with Client-level Momentum, 2021, "
+    "arXiv:2106.10874",
+    "feddc": "Gao et al., FedDC: Federated Learning with Non-IID Data via Local Drift Decoupling "
+    "and Correction, CVPR 2022, arXiv:2203.11751",
+    "feddyn": "Acar et al., Federated Learning Based on Dynamic Regularization, ICLR 2021, "
+    "arXiv:2111.04263",
+    "fedgamma": "Dai et al., FedGAMMA: Federated Learning with Global Sharpness-Aware "
+    "Minimization, IEEE TNNLS 2023",
+    "fedlesam": "Fan et al., Locally Estimated Global Perturbations are Better than Local "
+    "Perturbations for Federated Sharpness-aware Minimization, ICML 2024, arXiv:2405.18890",
+    "fedopt": "Reddi et al., Adaptive Federated Optimization, ICLR 2021, arXiv:2003.00295",
+    "fedprox": "Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020, "
+    "arXiv:1812.06127",
+    "fedsam": "Qu et al., Generalized Federated Learning via Sharpness Aware Minimization, "
+    "ICML 2022, arXiv:2206.02618",
+    "fedsmoo": "Sun et al., Dynamic Regularized Sharpness Aware Minimization in Federated "
+    "Learning: Approaching Global Consistency and Smooth Landscape, ICML 2023, arXiv:2305.11584",
+    "fedspeed": "Sun et al., FedSpeed: Larger Local Interval, Less Communication Round, and "
+    "Higher Generalization Accuracy, ICLR 2023, arXiv:2302.10429",
+    "fedswa": "Liu et al., Improving Generalization in Federated Learning with Highly "
+    "Heterogeneous Data via Momentum-Based Stochastic Controlled Weight Averaging, ICML 2025, "
+    "arXiv:2507.20016",
+    "fedtoga": "Li et al., Neighborhood and Global Perturbations Supported SAM in Federated "
+    "Learning: From Local Tweaks To Global Awareness, 2024, arXiv:2408.14144",
+    "fedvssam": "Xiao et al., FedVSSAM: Mitigating Flatness Incompatibility in Sharpness-Aware "
+    "Federated Learning, 2026, arXiv:2605.09144",
+    "sam": "Foret et al., Sharpness-Aware Minimization for Efficiently Improving "
+    "Generalization, ICLR 2021, arXiv:2010.01412",
+    "scaffold": "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated "
+    "Learning, ICML 2020, arXiv:1910.06378",
+}

@@ -1,0 +1,285 @@
+"""Federated learning, written down once: what a client does, what the server does.
+
+Everything here is pure: nothing that comes in is changed, so every engine must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flatfed.errors import (
+    ClientError,
+    CompositionError,
+    FederationError,
+    FlatfedError,
+    NonFiniteError,
+    UndeclaredName,
+)
+from flatfed.method import Method
+from flatfed.part import Oracle, Part, View
+from flatfed.vec import Layout, Named, Vec, lay_out
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LocalData:
+    """What one client brings to one round."""
+
+    client: int
+    batches: Sequence[Oracle]  # one mini-batch for every local step
+    whole: Oracle | None = None  # all its data, for methods that ask for it
+    samples: int = 1  # its weight, if the method weighs by samples
+    layout: Layout | None = None  # None: one tensor called "weight"
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What one client sends back: its vectors as they travel, and what they are divided by."""
+
+    client: int
+    vectors: Mapping[str, tuple[Tensor, ...]]
+    K: int
+    travel: float
+    samples: int
+
+
+def broadcast(method: Method, state: Named, t: int, N: int) -> dict[str, Vec]:
+    """What the server sends to every client of the cohort."""
+    x = method.server.start(state["x"], _server_view(method.server, state, t, 0, N, View))
+    return {"x": x, **{name: state[name] for name in method.names("broadcast")}}
+
+
+def client_round(
+    method: Method,
+    sent: Named,
+    kept: Named,
+    data: LocalData,
+    t: int,
+    *,
+    views: type[View] = View,
+) -> tuple[Upload, dict[str, Vec]]:
+    """What client i does with what it received: (what it sends, what it keeps)."""
+    x = w = sent["x"]
+    K = len(data.batches)
+    if K == 0:
+        raise ClientError(
+            f"Client {data.client} has 0 local steps in round {t}, expected at least 1.\n"
+            "Give it data, or leave it out of the cohort.",
+            client=data.client,
+            t=t,
+            k=0,
+            part=type(method.local).__name__,
+        )
+    rates = method.local.rates(t, K)
+    kept = dict(kept) or method.fresh("keep", x)
+    notes = method.fresh("notes", x)
+    constants: dict[str, Any] = {"x": x, "t": t, "K": K, "travel": sum(rates)}
+    constants["layout"] = data.layout or lay_out({"weight": (x.numel(),)})
+    part: Part = method.perturb
+    k = 0
+
+    def view(part: Part, k: int) -> View:
+        names = {**constants, "k": k, "lr": rates[min(k, K - 1)]}
+        for name in part.broadcast:
+            names[name] = sent[name]
+        for name in part.keep:
+            names[name] = kept[name]
+        for name in part.notes:
+            names[name] = notes[name]
+        for name in part.asks:
+            names[name] = (lambda w: objective(w, data.batches[0])) if name == "first" else whole
+        return views(type(part).__name__, names)
+
+    def objective(w: Vec, batch: Oracle) -> Vec:
+        return method.objective.value(w, batch, view(method.objective, k))
+
+    def whole(w: Vec) -> Vec:
+        if data.whole is None:
+            raise FederationError(
+                f"{type(part).__name__} asks client {data.client} for the gradient over all its "
+                "data, expected LocalData(whole=...).\nGive one, or choose an option without it."
+            )
+        return objective(w, data.whole)
+
+    observers = [p for p in method.also if type(p).observe is not Part.observe]
+    try:
+        for k, batch in enumerate(data.batches):
+            for part in observers:
+                notes |= _declared(part, part.observe(w, batch, view(part, k)), part.notes)
+            part = method.perturb
+            g, new = part.gradient(w, lambda at, b=batch: objective(at, b), view(part, k))
+            if new:
+                _declared(part, new, (*part.keep, *part.notes))
+                kept |= {name: new[name] for name in part.keep if name in new}
+                notes |= {name: new[name] for name in part.notes if name in new}
+            part = method.local
+            g = method.local.prepare(g, w, view(part, k))
+            for part in method.correct:
+                g = part.direction(g, w, view(part, k))
+            part = method.local
+            w, new = method.local.step(w, g, view(part, k))
+            notes |= _declared(part, new, part.notes)
+        k = K
+        done: dict[str, Vec] = {"dx": w - x}
+        for part in method.parts:
+            done |= {name: notes[name] for name in part.notes if name in part.upload}
+            new = part.finish(w, view(part, K))
+            done |= _declared(part, new, (*part.keep, *part.upload))
+        kept |= {name: done[name] for name in method.names("keep") if name in done}
+        part = method.compress
+        vectors: dict[str, tuple[Tensor, ...]] = {}
+        for name in method.uploads:
+            if name not in done:
+                raise _missing(method, name)
+            vectors[name], new = method.compress.encode(done[name], view(part, K))
+            kept |= _declared(part, new, part.keep)
+    except FlatfedError:
+        raise
+    except Exception as error:
+        where = f"step {k} of {K}" if k < K else "the end of its steps"
+        raise ClientError(
+            f"Client {data.client} failed in round {t} at {where}, in {type(part).__name__}: "
+            f"{type(error).__name__}: {error}",
+            client=data.client,
+            t=t,
+            k=k,
+            part=type(part).__name__,
+        ) from error
+    return Upload(data.client, vectors, K, sum(rates), data.samples), kept
+
+
+class Mean:
+    """The cohort's mean as a running sum: memory for one vector of each name, however many come.
+
+    Uploads must come in the order of their clients, so that arrival cannot change a bit.
+    """
+
+    def __init__(self, method: Method, state: Named) -> None:
+        self._method, self._x = method, state["x"]
+        self._wanted = method.names("means")
+        self._sums: dict[str, Vec] = {}
+        self._weight = self._K = self._travel = 0.0
+        self._last = -1
+        self.S = 0
+
+    def add(self, upload: Upload) -> None:
+        """Take in one client's upload."""
+        if upload.client <= self._last:
+            raise FederationError(
+                f"Client {upload.client}'s upload came after client {self._last}'s, expected each "
+                "client once and in order.\nSort uploads by client before adding them."
+            )
+        self._last = upload.client
+        weight = float(upload.samples) if self._method.weights == "samples" else 1.0
+        for name, sent in upload.vectors.items():
+            vector = self._method.compress.decode(sent, self._x)
+            self._inspect(upload.client, name, vector)
+            self._accumulate(name, vector, weight)
+            if name == "dx":
+                # Ratios are averaged, not divided once: clients may differ in K and in Ση.
+                if "dx_K" in self._wanted:
+                    self._accumulate("dx_K", vector, weight / upload.K)
+                if "dx_travel" in self._wanted:
+                    self._accumulate("dx_travel", vector, weight / upload.travel)
+        self._weight += weight
+        self._K += weight * upload.K
+        self._travel += weight * upload.travel
+        self.S += 1
+
+    def _accumulate(self, name: str, vector: Vec, weight: float) -> None:
+        if name in self._sums:
+            self._sums[name].add_(vector, alpha=weight)
+        else:
+            self._sums[name] = vector * weight
+
+    def _inspect(self, client: int, name: str, vector: Vec) -> None:
+        if name == "dx" and vector.shape != self._x.shape:
+            raise FederationError(
+                f"Client {client} sent {name} with shape {tuple(vector.shape)}, expected "
+                f"{tuple(self._x.shape)}.\nIt trained another model: check its configuration."
+            )
+        # A sum is finite only if every term is, save for overflow: look closer only then.
+        if not vector.sum().isfinite() and not vector.isfinite().all():
+            bad = int((~vector.isfinite()).sum())
+            raise NonFiniteError(
+                f"Client {client} sent {name} with {bad} of {vector.numel()} elements NaN or "
+                "infinite, expected finite numbers.\nLower its learning rate, set clip, or leave "
+                "the client out."
+            )
+
+    def result(self, views: type[View] = View) -> View:
+        """mean(·) of every upload, and of K and Ση."""
+        if self.S == 0:
+            raise FederationError(
+                "The cohort is empty: 0 uploads arrived, expected at least 1.\n"
+                "Draw a larger cohort, or lower cohort.drop."
+            )
+        means: dict[str, Any] = {name: s / self._weight for name, s in self._sums.items()}
+        means |= {"K": self._K / self._weight, "travel": self._travel / self._weight, "S": self.S}
+        return views("mean", means)
+
+
+def server_round(
+    method: Method, state: Named, mean: View, t: int, N: int, *, views: type[View] = View
+) -> dict[str, Vec]:
+    """What the server does with the cohort's mean: its next state."""
+    S = mean.S
+    new = dict(state)
+    for part in method.parts:
+        absorbed = part.absorb(mean, _server_view(part, state, t, S, N, views))
+        new |= _declared(part, absorbed, part.server)
+    after = _server_view(method.server, new, t, S, N, views)
+    x = method.server.step(state["x"], mean, after)
+    for part in method.parts:
+        settled = part.settle(x, _server_view(part, new, t, S, N, views))
+        new |= _declared(part, settled, part.server)
+    return new | {"x": x}
+
+
+def one_round(
+    method: Method,
+    state: Named,
+    kept: Mapping[int, Named],
+    cohort: Iterable[LocalData],
+    t: int,
+    N: int,
+) -> tuple[dict[str, Vec], dict[int, Named]]:
+    """A whole round in one place: (the server's next state, what every client keeps)."""
+    sent = broadcast(method, state, t, N)
+    kept = dict(kept)
+    mean = Mean(method, state)
+    for data in sorted(cohort, key=lambda data: data.client):
+        upload, kept[data.client] = client_round(method, sent, kept.get(data.client, {}), data, t)
+        mean.add(upload)
+    return server_round(method, state, mean.result(), t, N), kept
+
+
+def _server_view(part: Part, state: Named, t: int, S: int, N: int, views: type[View]) -> View:
+    names: dict[str, Any] = {"x": state["x"], "t": t, "S": S, "N": N}
+    for name in (*part.server, *part.broadcast, *part.uses):
+        names[name] = state[name]
+    return views(type(part).__name__, names)
+
+
+def _declared(part: Part, new: Named, allowed: Iterable[str]) -> Named:
+    if new:
+        extra = set(new) - set(allowed)
+        if extra:
+            raise UndeclaredName(
+                f"{type(part).__name__} returned {', '.join(sorted(extra))} without declaring it.\n"
+                f"From this hook it may return: {', '.join(allowed) or 'nothing'}.\n"
+                "Declare it in the part's tuples, or do not return it."
+            )
+    return new
+
+
+def _missing(method: Method, name: str) -> CompositionError:
+    owner = next(type(part).__name__ for owned, part in method.owned("upload") if owned == name)
+    return CompositionError(
+        f"{owner} declares upload {name!r}, but its finish returned no {name!r}.\n"
+        f"Return {{{name!r}: ...}} from {owner}.finish, or take it out of upload."
+    )

@@ -1,0 +1,87 @@
+"""A model is one flat vector. The few operations on it that are not plain arithmetic.
+
+Nothing here, and nothing in a part, imports torch before a vector exists: that is why
+`flatfed methods` answers at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    Vec: TypeAlias = Tensor  # always 1-D
+else:
+    Vec = "torch.Tensor"
+
+Named: TypeAlias = Mapping[str, Vec]  # vectors under the paper's symbols
+
+SAFE = 1e-7  # ε₀: unit(0) is 0, and nothing else notices (spec 0.1)
+
+
+def norm(v: Vec) -> Vec:
+    """‖v‖₂, as a 0-dimensional tensor: no synchronisation, and it batches."""
+    from torch.linalg import vector_norm
+
+    length: Vec = vector_norm(v)
+    return length
+
+
+def unit(v: Vec) -> Vec:
+    """v / (‖v‖ + ε₀), the norm taken over all parameters jointly."""
+    return v / (norm(v) + SAFE)
+
+
+def ascend(w: Vec, v: Vec, rho: float) -> Vec:
+    """w + ρ·unit(v) in one pass over memory."""
+    return w.addcmul(v, rho / (norm(v) + SAFE))
+
+
+def clip(v: Vec, limit: float | None) -> Vec:
+    """v · min(1, limit/‖v‖); None clips nothing."""
+    return v if limit is None else v * shrink(v, limit)
+
+
+def shrink(v: Vec, limit: float) -> Vec:
+    """min(1, limit/‖v‖), the factor that clips v."""
+    return (limit / norm(v)).clamp(max=1.0)
+
+
+def seed_for(run: int, purpose: str, *coordinates: int) -> int:
+    """The seed of one purpose at one place: purposes and places never shift each other.
+
+    >>> seed_for(0, "cohort", 3) == seed_for(0, "cohort", 3) != seed_for(0, "dropout", 3)
+    True
+    """
+    text = f"{run}/{purpose}/" + "/".join(map(str, coordinates))
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where one of the module's tensors lies in the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    at: slice
+
+
+Layout: TypeAlias = tuple[Slot, ...]  # all of them, in order
+
+
+def lay_out(shapes: Mapping[str, Sequence[int]]) -> Layout:
+    """Tensors of these shapes, one behind the other.
+
+    >>> [slot.at for slot in lay_out({"weight": (2, 3), "bias": (2,)})]
+    [slice(0, 6, None), slice(6, 8, None)]
+    """
+    slots: list[Slot] = []
+    for name, shape in shapes.items():
+        start = slots[-1].at.stop if slots else 0
+        slots.append(Slot(name, tuple(shape), slice(start, start + prod(shape))))
+    return tuple(slots)

@@ -1,0 +1,1 @@
+"""Straight-line NumPy transcripts of published algorithm boxes, used as oracles."""
