@@ -1,4 +1,4 @@
-"""Problems for transcripts and methods alike: NumPy float64, deterministic in (client, round, step)."""
+"""Problems for transcripts and methods alike: NumPy float64, fixed by (client, round, step)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ class Quadratics:
     """Noisy quadratics: another matrix and another target for every client, and for every batch."""
 
     def __init__(
-        self, seed: int = 0, *, N: int = 6, d: int = 5, noise: float = 0.3, full: bool = False,
+        self,
+        seed: int = 0,
+        *,
+        N: int = 6,
+        d: int = 5,
+        noise: float = 0.3,
+        full: bool = False,
         K: int | None = None,
     ) -> None:
         random = np.random.default_rng(seed)
@@ -53,7 +59,9 @@ class Quadratics:
 
     def moved(self, rotation: np.ndarray | None = None, shift: np.ndarray | None = None):
         """The same problem in other coordinates."""
-        other = type(self)(self.seed, N=self.N, d=self.d, noise=self.noise, full=self.full, K=self.K)
+        other = type(self)(
+            self.seed, N=self.N, d=self.d, noise=self.noise, full=self.full, K=self.K
+        )
         other.rotation = np.eye(self.d) if rotation is None else rotation
         other.shift = np.zeros(self.d) if shift is None else shift
         other.x0 = other.rotation @ (self.x0 + other.shift)
@@ -71,10 +79,18 @@ class Quadratics:
 
 
 class TanhNet:
-    """A two-layer tanh net with full batches: backpropagation by hand here, FlatModel over there."""
+    """A two-layer tanh net with full batches: backpropagation by hand, beside FlatModel's."""
 
-    def __init__(self, seed: int = 0, *, N: int = 5, inputs: int = 3, hidden: int = 4,
-                 classes: int = 3, n: int = 8) -> None:
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        N: int = 5,
+        inputs: int = 3,
+        hidden: int = 4,
+        classes: int = 3,
+        n: int = 8,
+    ) -> None:
         random = np.random.default_rng(seed)
         self.seed, self.N = seed, N
         self.shapes = [(hidden, inputs), (hidden,), (classes, hidden), (classes,)]
@@ -85,9 +101,7 @@ class TanhNet:
         self.model = FlatModel(module.double())
         self.layout = self.model.layout
         self.x0 = 0.5 * random.normal(size=self.model.d)
-        self.adaptive = np.concatenate(
-            [np.full(int(np.prod(s)), len(s) == 2) for s in self.shapes]
-        )
+        self.adaptive = np.concatenate([np.full(int(np.prod(s)), len(s) == 2) for s in self.shapes])
 
     def cohort(self, t: int) -> list[int]:
         random = np.random.default_rng([self.seed, 1, t])
@@ -128,9 +142,7 @@ class Run:
         self.states, self.kepts = [self.state], [self.kept]
         for t in range(rounds):
             cohort = [problem.data(i, t) for i in problem.cohort(t)]
-            self.state, self.kept = one_round(
-                method, self.state, self.kept, cohort, t, problem.N
-            )
+            self.state, self.kept = one_round(method, self.state, self.kept, cohort, t, problem.N)
             self.states.append(self.state)
             self.kepts.append(self.kept)
 

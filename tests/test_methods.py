@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 import torch
-from problems import Quadratics, Run
 
 from flatfed import methods
 from flatfed.method import Method
 from flatfed.part import Correction
 from flatfed.parts.correct import Dual
 from flatfed.parts.server import Average
+from problems import Quadratics, Run
 
 # ω = 0, no clip, a falling rate; constant where an edge needs it.
 LOCAL = {"lr": 0.05, "lr_decay": 0.97, "weight_decay": 0.0, "clip": None, "steps": 1}
@@ -182,9 +182,7 @@ def test_fedtoga_n_with_one_step_starts_as_feddyn() -> None:
 def test_fedtoga_scales_are_the_same_method_at_constant_rate() -> None:
     eta = CONSTANT["lr"]
     step = methods.fedtoga(kappa=2.0, beta=0.8, **CONSTANT)
-    gradient = methods.fedtoga(
-        kappa=2.0 * eta, beta=0.8 * eta, delta_scale="gradient", **CONSTANT
-    )
+    gradient = methods.fedtoga(kappa=2.0 * eta, beta=0.8 * eta, delta_scale="gradient", **CONSTANT)
     same(step, gradient)
     differ(step, methods.fedtoga(kappa=2.0, beta=0.8, delta_scale="gradient", **CONSTANT))
 
@@ -277,7 +275,9 @@ def test_scaffold_c_is_the_mean_over_all_clients(name) -> None:
         torch.testing.assert_close(state["c"], total / 6, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["feddyn", "fedspeed", "fedsmoo", "fedlesam-d", "fedtoga", "feddc"])
+@pytest.mark.parametrize(
+    "name", ["feddyn", "fedspeed", "fedsmoo", "fedlesam-d", "fedtoga", "feddc"]
+)
 def test_the_server_dual_is_the_mean_over_all_clients(name) -> None:
     r = Run(m(name, weight_decay=0.01), Quadratics(3), ROUNDS)
     for state, kept in zip(r.states, r.kepts, strict=True):
@@ -389,7 +389,7 @@ def test_asam_with_unit_size_is_sam() -> None:
 
 
 def test_swa_with_cycle_one_from_the_start_is_the_mean_of_all_models() -> None:
-    plain = methods.fedasam(**{**LOCAL})
+    plain = methods.fedasam(**LOCAL)
     swa = methods.fedasam(swa_start=0, swa_cycle=1, **LOCAL)
     r = Run(swa, Quadratics(3), ROUNDS)
     same(swa, plain)

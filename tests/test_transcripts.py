@@ -7,9 +7,9 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from problems import Quadratics, Run, TanhNet
 
 from flatfed import methods
+from problems import Quadratics, Run, TanhNet
 
 # Every method at its defaults, and every option of every method at least once.
 CASES = [

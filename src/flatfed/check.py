@@ -112,23 +112,30 @@ class _Run:
 
     state: dict[str, Vec]
     kept: dict[int, Named] = field(default_factory=dict)
-    reads: set[tuple[str, str]] = field(default_factory=set)
+    reads: set[tuple[str, str, str]] = field(default_factory=set)
     uploads: list[Upload] = field(default_factory=list)
     counted: list[tuple[int, int, int]] = field(default_factory=list)  # client, K, gradients
     changed: list[str] = field(default_factory=list)
     downs: list[Named] = field(default_factory=list)
 
 
-def _run(method: Method, dtype: torch.dtype = torch.float64) -> _Run:
-    run = _Run(method.start(_x(dtype)))
-
+def _recording(reads: set[tuple[str, str, str]], side: str) -> type[View]:
     class Recording(View):
+        """A View that writes down (side, reader, name) of all that is read."""
+
         def __getattribute__(self, name: str) -> Any:
             names = object.__getattribute__(self, "__dict__")
             if name in names:
-                run.reads.add((names["_reader"], name))
+                reads.add((side, names["_reader"], name))
             return object.__getattribute__(self, name)
 
+    return Recording
+
+
+def _run(method: Method, dtype: torch.dtype = torch.float64) -> _Run:
+    run = _Run(method.start(_x(dtype)))
+
+    client, server = (_recording(run.reads, side) for side in ("client", "server"))
     for t in range(ROUNDS):
         down = broadcast(method, run.state, t, N)
         run.downs.append(down)
@@ -137,9 +144,7 @@ def _run(method: Method, dtype: torch.dtype = torch.float64) -> _Run:
             mine = run.kept.get(data.client, {})
             watched = {"sent": down, "kept": mine}
             before = _copies(watched)
-            upload, run.kept[data.client] = client_round(
-                method, down, mine, data, t, views=Recording
-            )
+            upload, run.kept[data.client] = client_round(method, down, mine, data, t, views=client)
             oracles = [*data.batches, data.whole]
             asked = [o for o in oracles if isinstance(o, _Quadratic)]
             run.counted.append((data.client, upload.K, sum(o.calls for o in asked)))
@@ -148,10 +153,10 @@ def _run(method: Method, dtype: torch.dtype = torch.float64) -> _Run:
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
             run.uploads.append(upload)
             mean.add(upload)
-        averaged = mean.result(Recording)
+        averaged = mean.result(server)
         watched = {"state": run.state, "mean": _vectors(averaged)}
         before = _copies(watched)
-        new = server_round(method, run.state, averaged, t, N, views=Recording)
+        new = server_round(method, run.state, averaged, t, N, views=server)
         run.changed += _changes(watched, before, f"round {t}, server")
         run.state = new
     return run
@@ -216,20 +221,29 @@ def _pickles(method: Method) -> Iterator[str]:
 
 def _declared(method: Method) -> Iterator[str]:
     run = _run(method)  # undeclared reads and returns raise here
-    read_by_mean = {name for reader, name in run.reads if reader == "mean"}
+    averaged = {name for _, reader, name in run.reads if reader == "mean"}
     shared = {*method.names("broadcast"), *method.names("uses")}
     for part in (*method.parts, method.compress):
         who = type(part).__name__
-        read = {name for reader, name in run.reads if reader == who}
-        for kind in ("broadcast", "uses", "keep", "notes", "asks"):
+        client, server = (
+            {name for at, reader, name in run.reads if (at, reader) == (side, who)}
+            for side in ("client", "server")
+        )
+        for kind, read in (
+            ("broadcast", client),
+            ("keep", client),
+            ("notes", client | set(part.upload)),
+            ("asks", client),
+            ("uses", server),
+        ):
             for name in getattr(part, kind):
-                if name not in read and not (kind == "notes" and name in part.upload):
+                if name not in read:
                     yield f"{who} declares {kind} {name!r} and never reads v.{name}.\nTake it out."
         for name in part.server:
-            if name not in read | shared | {part.result}:
+            if name not in server | shared | {part.result}:
                 yield f"{who} owns {name!r} on the server and nobody reads it.\nTake it out."
         for name in (*part.upload, *part.means):
-            if name not in read_by_mean:
+            if name not in averaged:
                 yield f"{who} declares {name!r} and no server hook reads mean.{name}.\nTake it out."
 
 

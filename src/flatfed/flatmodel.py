@@ -102,6 +102,8 @@ class FlatModel:
     def observe(self, w: Vec, inputs: Tensor, buffers: Vec) -> Vec:
         """The buffers after one training pass at w: the only call that moves running statistics."""
         scratch = self._scratch(buffers)
+        if not self._buffer_layout:
+            return buffers
         with torch.no_grad():
             self._call(self._cut(w), inputs, scratch, train=True)
         return _flatten(scratch[slot.name] for slot in self._buffer_layout)
