@@ -162,8 +162,8 @@ def test_rule_5_consensus_dual_persists_and_survives_one_step() -> None:
     @dataclass(frozen=True)
     class Forgetful(ConsensusSAM):
         def finish(self, y, v):
-            """mu_i ← 0"""
-            return {"mu_i": torch.zeros_like(y)}
+            """s_i ← mu_i − eps;  mu_i ← 0"""
+            return {**super().finish(y, v), "mu_i": torch.zeros_like(y)}
 
     @dataclass(frozen=True)
     class Unsafe(ConsensusSAM):

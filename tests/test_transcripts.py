@@ -64,7 +64,6 @@ CASES = [
 ]  # fmt: skip
 
 RENAMED = {"weighting": "weights", "v0": "first_v"}
-VALUES = {"tau²": "tau2"}
 
 
 def transcript(name: str, settings: dict, problem, rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -76,8 +75,6 @@ def transcript(name: str, settings: dict, problem, rounds: int) -> tuple[np.ndar
     if "decay" in wanted:
         given.setdefault("decay", methods.build(name).local.decay)
     given = {new: given[RENAMED.get(new, new)] for new in wanted if RENAMED.get(new, new) in given}
-    given = {key: VALUES.get(value, value) if isinstance(value, str) else value
-             for key, value in given.items()}  # fmt: skip
     unheard = {RENAMED.get(key, key) for key in given} ^ {*settings, *methods.parameters(name)}
     assert unheard <= {"decay", "clip"}, unheard
     xs = function(problem, rounds, **given)

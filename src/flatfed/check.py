@@ -232,7 +232,7 @@ def _declared(method: Method) -> Iterator[str]:
         for kind, read in (
             ("broadcast", client),
             ("keep", client),
-            ("notes", client | set(part.upload)),
+            ("notes", client),
             ("asks", client),
             ("uses", server),
         ):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import NoReturn
 
 
 class FlatfedError(Exception):
@@ -67,12 +68,21 @@ class EngineError(FlatfedError):
     """The machinery that runs clients failed."""
 
 
-def require(ok: bool, owner: object, name: str, expected: str, hint: str = "") -> None:
+def refuse(owner: object, name: str, expected: str, hint: str = "") -> NoReturn:
     """Refuse a field's value in the words of every such message: given, expected, what to do."""
-    if not ok:
-        value = getattr(owner, name)
-        message = f"{type(owner).__name__} got {name}={value!r}, expected {expected}."
-        raise CompositionError(message + (f"\n{hint}" if hint else ""))
+    value = getattr(owner, name)
+    message = f"{type(owner).__name__} got {name}={value!r}, expected {expected}."
+    raise CompositionError(message + (f"\n{hint}" if hint else ""))
+
+
+def within(owner: object, name: str, interval: str, hint: str = "") -> None:
+    """Refuse a field that is no number of an interval, written as in a book: "[0, 1)", "(0, ∞)"."""
+    value = getattr(owner, name)
+    low, high = (float(end.replace("∞", "inf")) for end in interval[1:-1].split(","))
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    open_ends = [low] * (interval[0] == "(") + [high] * (interval[-1] == ")")
+    if not number or not low <= value <= high or value in open_ends:
+        refuse(owner, name, f"a number in {interval}", hint)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -82,9 +92,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."
 
 
-def one_of(owner: str, name: str, value: object, *allowed: str) -> None:
-    """Refuse an option that is none of these."""
+def one_of(owner: object, name: str, value: object, *allowed: str) -> None:
+    """Refuse an option that is none of these; `owner` is a part, or a method's name."""
     if value not in allowed:
+        who = owner if isinstance(owner, str) else type(owner).__name__
         raise CompositionError(
-            f"{owner} got {name}={value!r}, expected {' or '.join(map(repr, allowed))}."
+            f"{who} got {name}={value!r}, expected {' or '.join(map(repr, allowed))}."
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Literal
 
 from flatfed.errors import CompositionError
@@ -205,6 +206,14 @@ class Method:
                         f"{_name(part)} declares {kind}={getattr(part, kind)!r}, expected a tuple "
                         f"of names.\nWrite {kind} = ({getattr(part, kind)!r},)."
                     )
+        for kind, known in (("means", ("dx_K", "dx_travel")), ("asks", ("first", "whole"))):
+            for name, part in self.owned(kind):
+                if name not in known:
+                    raise CompositionError(
+                        f"{_name(part)} declares {kind} {name!r}, expected names among "
+                        f"{', '.join(known)}.\nUse one of those; mean.dx and every upload's mean "
+                        "need no declaration."
+                    )
         for kind in ("server", "keep", "notes", "upload"):
             for name, part in self.owned(kind):
                 if name in RESERVED and not (kind, name) == ("upload", "dx"):
@@ -232,7 +241,7 @@ class Method:
                 if name not in on_server:
                     raise CompositionError(
                         f"{_name(part)} {sentence.format(name)}, but no part of this method owns "
-                        f"it.\n{_owners_hint(name)}"
+                        f"it.\n{_owners_hint(name, part)}"
                     )
 
 
@@ -240,11 +249,16 @@ def _name(part: Part) -> str:
     return type(part).__name__
 
 
-def _owners_hint(name: str) -> str:
-    owners = sorted(_known_owners(Part, name), key=lambda kind: kind.__name__)
+def _owners_hint(name: str, reader: Part) -> str:
+    # The one that came with the reader, in its paper's file, is the likeliest.
+    owners = sorted(
+        _known_owners(Part, name),
+        key=lambda kind: (kind.__module__ != type(reader).__module__, kind.__name__),
+    )
     if not owners:
         return f"No known part owns {name!r}: write one with server = ({name!r},)."
-    example = owners[0].__name__ + "(...)"
+    required = any(p.default is p.empty for p in signature(owners[0]).parameters.values())
+    example = owners[0].__name__ + ("(...)" if required else "()")
     if issubclass(owners[0], Correction):
         slot = f"correct=({example},)"
     elif issubclass(owners[0], ServerUpdate):

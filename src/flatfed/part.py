@@ -37,9 +37,10 @@ class View:
     S: int  # clients whose uploads arrived this round
     N: int  # clients in all
 
-    def __init__(self, reader: str, names: Mapping[str, Any]) -> None:
-        self.__dict__.update(names)
-        self.__dict__["_reader"] = reader
+    def __init__(self, reader: str, names: dict[str, Any]) -> None:
+        # The dict becomes the view itself: one is made for every hook of every step.
+        names["_reader"] = reader
+        object.__setattr__(self, "__dict__", names)
 
     def __getattr__(self, name: str) -> Vec:
         if name.startswith("_"):  # copy and pickle look for these

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flatfed.errors import (
@@ -18,7 +19,8 @@ from flatfed.errors import (
     UndeclaredName,
 )
 from flatfed.method import Method
-from flatfed.part import Oracle, Part, View
+from flatfed.part import Objective, Oracle, Part, View
+from flatfed.parts.objective import DataLoss
 from flatfed.vec import Layout, Named, Vec, lay_out
 
 if TYPE_CHECKING:
@@ -75,67 +77,37 @@ def client_round(
             part=type(method.local).__name__,
         )
     rates = method.local.rates(t, K)
-    kept = dict(kept) or method.fresh("keep", x)
-    notes = method.fresh("notes", x)
-    constants: dict[str, Any] = {"x": x, "t": t, "K": K, "travel": sum(rates)}
-    constants["layout"] = data.layout or lay_out({"weight": (x.numel(),)})
+    seen = _Client(method, sent, kept, data, t, rates, views)
+    observers = [part for part in method.also if type(part).observe is not Part.observe]
     part: Part = method.perturb
     k = 0
-
-    def view(part: Part, k: int) -> View:
-        names = {**constants, "k": k, "lr": rates[min(k, K - 1)]}
-        for name in part.broadcast:
-            names[name] = sent[name]
-        for name in part.keep:
-            names[name] = kept[name]
-        for name in part.notes:
-            names[name] = notes[name]
-        for name in part.asks:
-            names[name] = (lambda w: objective(w, data.batches[0])) if name == "first" else whole
-        return views(type(part).__name__, names)
-
-    def objective(w: Vec, batch: Oracle) -> Vec:
-        return method.objective.value(w, batch, view(method.objective, k))
-
-    def whole(w: Vec) -> Vec:
-        if data.whole is None:
-            raise FederationError(
-                f"{type(part).__name__} asks client {data.client} for the gradient over all its "
-                "data, expected LocalData(whole=...).\nGive one, or choose an option without it."
-            )
-        return objective(w, data.whole)
-
-    observers = [p for p in method.also if type(p).observe is not Part.observe]
     try:
         for k, batch in enumerate(data.batches):
             for part in observers:
-                notes |= _declared(part, part.observe(w, batch, view(part, k)), part.notes)
+                seen.note(part, part.observe(w, batch, seen.by(part, k)))
             part = method.perturb
-            g, new = part.gradient(w, lambda at, b=batch: objective(at, b), view(part, k))
-            if new:
-                _declared(part, new, (*part.keep, *part.notes))
-                kept |= {name: new[name] for name in part.keep if name in new}
-                notes |= {name: new[name] for name in part.notes if name in new}
-            part = method.local
-            g = method.local.prepare(g, w, view(part, k))
+            g, new = part.gradient(w, seen.oracle(batch, k), seen.by(part, k))
+            seen.note(part, new)
+            part = local = method.local
+            view = seen.by(local, k)
+            g = local.prepare(g, w, view)
             for part in method.correct:
-                g = part.direction(g, w, view(part, k))
-            part = method.local
-            w, new = method.local.step(w, g, view(part, k))
-            notes |= _declared(part, new, part.notes)
+                g = part.direction(g, w, seen.by(part, k))
+            part = local
+            w, new = local.step(w, g, view)
+            seen.note(part, new)
         k = K
         done: dict[str, Vec] = {"dx": w - x}
         for part in method.parts:
-            done |= {name: notes[name] for name in part.notes if name in part.upload}
-            new = part.finish(w, view(part, K))
+            new = part.finish(w, seen.by(part, K))
             done |= _declared(part, new, (*part.keep, *part.upload))
-        kept |= {name: done[name] for name in method.names("keep") if name in done}
+        kept = {**seen.kept, **{n: done[n] for n in method.names("keep") if n in done}}
         part = method.compress
         vectors: dict[str, tuple[Tensor, ...]] = {}
         for name in method.uploads:
             if name not in done:
                 raise _missing(method, name)
-            vectors[name], new = method.compress.encode(done[name], view(part, K))
+            vectors[name], new = method.compress.encode(done[name], seen.by(part, K))
             kept |= _declared(part, new, part.keep)
     except FlatfedError:
         raise
@@ -150,6 +122,81 @@ def client_round(
             part=type(part).__name__,
         ) from error
     return Upload(data.client, vectors, K, sum(rates), data.samples), kept
+
+
+class _Client:
+    """What one client knows during one round.
+
+    No closures: functions that refer to each other would keep the round's vectors alive until the
+    garbage collector finds them.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        sent: Named,
+        kept: Named,
+        data: LocalData,
+        t: int,
+        rates: Sequence[float],
+        views: type[View],
+    ) -> None:
+        x = sent["x"]
+        self._method, self._data, self._rates, self._views = method, data, rates, views
+        self._sent = sent
+        self.kept = dict(kept) or method.fresh("keep", x)
+        self.notes = method.fresh("notes", x)
+        layout = data.layout or lay_out({"weight": (x.numel(),)})
+        self._constants: dict[str, Any] = {
+            "x": x, "t": t, "K": len(rates), "travel": sum(rates), "layout": layout
+        }  # fmt: skip
+
+    def by(self, part: Part, k: int) -> View:
+        """The view of one part at step k."""
+        rates = self._rates
+        names = {**self._constants, "k": k, "lr": rates[k] if k < len(rates) else rates[-1]}
+        for name in part.broadcast:
+            names[name] = self._sent[name]
+        for name in part.keep:
+            names[name] = self.kept[name]
+        for name in part.notes:
+            names[name] = self.notes[name]
+        for name in part.asks:
+            names[name] = getattr(self, "_" + name)(part)
+        return self._views(type(part).__name__, names)
+
+    def note(self, part: Part, new: Named) -> None:
+        """Take over what a part returned during the steps."""
+        for name, vector in new.items():
+            if name in part.keep:
+                self.kept[name] = vector
+            elif name in part.notes:
+                self.notes[name] = vector
+            else:
+                _declared(part, new, (*part.keep, *part.notes))
+
+    def oracle(self, batch: Oracle, k: int) -> Oracle:
+        """The objective's gradient on a batch."""
+        objective = self._method.objective
+        if type(objective) is DataLoss:  # the batch's own gradient: no view to make at every step
+            return batch
+        return partial(_objective, objective, batch, self.by(objective, k))
+
+    def _first(self, part: Part) -> Oracle:
+        return self.oracle(self._data.batches[0], 0)
+
+    def _whole(self, part: Part) -> Oracle:
+        if self._data.whole is None:
+            raise FederationError(
+                f"{type(part).__name__} asks client {self._data.client} for the gradient over all "
+                "its data, expected LocalData(whole=...).\n"
+                "Give one, or choose an option without it."
+            )
+        return self.oracle(self._data.whole, len(self._rates))
+
+
+def _objective(objective: Objective, batch: Oracle, v: View, w: Vec) -> Vec:
+    return objective.value(w, batch, v)
 
 
 class Mean:

@@ -34,12 +34,23 @@ def norm(v: Vec) -> Vec:
 
 def unit(v: Vec) -> Vec:
     """v / (‖v‖ + ε₀), the norm taken over all parameters jointly."""
-    return v / (norm(v) + SAFE)
+    return along(v, 1.0)
+
+
+def along(v: Vec, rho: float) -> Vec:
+    """ρ·unit(v) in one pass over memory."""
+    return v * per_length(v, rho)
 
 
 def ascend(w: Vec, v: Vec, rho: float) -> Vec:
     """w + ρ·unit(v) in one pass over memory."""
-    return w.addcmul(v, rho / (norm(v) + SAFE))
+    return w.addcmul(v, per_length(v, rho))
+
+
+def per_length(v: Vec, rho: float) -> Vec:
+    """ρ/(‖v‖ + ε₀), the factor that gives v length ρ."""
+    # A number divided by a tensor would take three times as long.
+    return norm(v).add_(SAFE).reciprocal_().mul_(rho)
 
 
 def clip(v: Vec, limit: float | None) -> Vec:
@@ -49,7 +60,7 @@ def clip(v: Vec, limit: float | None) -> Vec:
 
 def shrink(v: Vec, limit: float) -> Vec:
     """min(1, limit/‖v‖), the factor that clips v."""
-    return (limit / norm(v)).clamp(max=1.0)
+    return norm(v).reciprocal_().mul_(limit).clamp_max_(1.0)
 
 
 def seed_for(run: int, purpose: str, *coordinates: int) -> int:

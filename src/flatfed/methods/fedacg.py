@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
-from flatfed.errors import require
+from flatfed.errors import within
 from flatfed.method import Method
 from flatfed.part import ServerUpdate, View
 from flatfed.parts.correct import Proximal
@@ -22,7 +22,7 @@ class LookAhead(ServerUpdate):
     references = ("fedacg",)
 
     def __post_init__(self) -> None:
-        require(0 <= self.lookahead < 1, self, "lookahead", "a momentum in [0, 1)")
+        within(self, "lookahead", "[0, 1)")
 
     def start(self, x: Vec, v: View) -> Vec:
         """start ← x + λ_m·m"""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
-from flatfed.errors import require
+from flatfed.errors import within
 from flatfed.method import Method
 from flatfed.part import Oracle, Part, Perturbation, View
 from flatfed.parts.local import LocalWork, Rate, rate_at, work
-from flatfed.parts.perturb import radius
+from flatfed.parts.perturb import NO_ASCENT
 from flatfed.vec import Layout, Named, Vec, norm
 
 TINY = 1e-16  # this paper's own guard under the norm
@@ -25,22 +25,22 @@ class AdaptiveSAM(Perturbation):
     references = ("fedasam",)
 
     def __post_init__(self) -> None:
-        radius(self)
-        require(self.zeta >= 0, self, "zeta", "a size ≥ 0")
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
+        within(self, "zeta", "[0, ∞)")
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← ∇F(w + ρ·T²∇F(w)/‖T∇F(w)‖),  T = |w| + ζ on weights, 1 elsewhere"""
         T = size(w, self.zeta, v.layout)
         Tg = T * grad(w)
-        return grad(w + self.rho * T * Tg / (norm(Tg) + TINY)), {}
+        return grad(w.addcmul(T.mul_(Tg), self.rho / (norm(Tg) + TINY))), {}
 
 
 def size(w: Vec, zeta: float, layout: Layout) -> Vec:
     """T: |w| + ζ on tensors whose name contains "weight", 1 on the rest."""
-    T = w.new_ones(w.shape)
+    T = w.abs().add_(zeta)
     for slot in layout:
-        if "weight" in slot.name:
-            T[slot.at] = w[slot.at].abs() + zeta
+        if "weight" not in slot.name:
+            T[slot.at] = 1
     return T
 
 
@@ -73,8 +73,8 @@ class LateAverage(Part):
     references = ("fedasam",)
 
     def __post_init__(self) -> None:
-        require(self.start >= 0, self, "start", "a round ≥ 0")
-        require(self.cycle >= 1, self, "cycle", "a number of rounds ≥ 1")
+        within(self, "start", "[0, ∞)")
+        within(self, "cycle", "[1, ∞)")
 
     def init(self, name: str, x: Vec) -> Vec:
         return x

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import require
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import ServerUpdate, View
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.server import server_rate
 from flatfed.vec import Named, Vec
 
 
@@ -24,9 +23,9 @@ class Momentum(ServerUpdate):
     references = ("fedavgm",)
 
     def __post_init__(self) -> None:
-        require(0 <= self.beta < 1, self, "beta", "a momentum in [0, 1)", "beta=0 is FedAvg.")
-        require(self.form in ("heavy-ball", "nesterov"), self, "form", "'heavy-ball' or 'nesterov'")
-        server_rate(self)
+        within(self, "beta", "[0, 1)", "beta=0 is FedAvg.")
+        one_of(self, "form", self.form, "heavy-ball", "nesterov")
+        within(self, "global_lr", "(0, ∞)")
 
     def absorb(self, mean: View, v: View) -> Named:
         """m ← β·m + mean(dx)"""

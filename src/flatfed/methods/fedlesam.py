@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import one_of
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import Correction, Oracle, Part, Perturbation, ServerUpdate, View
 from flatfed.parts.correct import ControlVariates, Dual
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.perturb import radius
+from flatfed.parts.perturb import NO_ASCENT
 from flatfed.parts.server import Average, DualAverage
 from flatfed.vec import Named, Vec, ascend
 
@@ -26,7 +26,7 @@ class SinceLastSeen(Perturbation):
     references = ("fedlesam",)
 
     def __post_init__(self) -> None:
-        radius(self)
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
 
     def init(self, name: str, x: Vec) -> Vec:
         return x
@@ -49,7 +49,7 @@ class SinceLastRound(Perturbation):
     references = ("fedlesam",)
 
     def __post_init__(self) -> None:
-        radius(self)
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← ∇F(w + ρ·unit(x_last − x))"""

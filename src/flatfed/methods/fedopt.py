@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import require
+from flatfed.errors import one_of, refuse, within
 from flatfed.method import Method
 from flatfed.part import ServerUpdate, View
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.server import server_rate
 from flatfed.vec import Named, Vec
 
 
@@ -22,26 +21,25 @@ class Adaptive(ServerUpdate):
     beta2: float
     tau: float
     rule: Literal["adam", "yogi"]
-    first_v: Literal["tau²", "zero"] = "tau²"
+    first_v: Literal["tau2", "zero"] = "tau2"
     bias: Literal["as is", "corrected"] = "as is"
     server = ("m", "v")
     references = ("fedopt",)
 
     def __post_init__(self) -> None:
-        server_rate(self)
-        require(0 <= self.beta1 < 1, self, "beta1", "a momentum in [0, 1)")
-        require(0 <= self.beta2 <= 1, self, "beta2", "a momentum in [0, 1]")
-        require(self.tau > 0, self, "tau", "a floor > 0 under the square root")
-        require(self.rule in ("adam", "yogi"), self, "rule", "'adam' or 'yogi'")
-        require(self.first_v in ("tau²", "zero"), self, "first_v", "'tau²' or 'zero'")
-        require(self.bias in ("as is", "corrected"), self, "bias", "'as is' or 'corrected'")
-        require(
-            self.bias == "as is" or self.beta2 < 1, self, "beta2", "less than 1 to correct a bias"
-        )
+        within(self, "global_lr", "(0, ∞)")
+        within(self, "beta1", "[0, 1)")
+        within(self, "beta2", "[0, 1]")
+        within(self, "tau", "(0, ∞)")
+        one_of(self, "rule", self.rule, "adam", "yogi")
+        one_of(self, "first_v", self.first_v, "tau2", "zero")
+        one_of(self, "bias", self.bias, "as is", "corrected")
+        if self.bias == "corrected" and self.beta2 == 1:
+            refuse(self, "beta2", "less than 1, to correct a bias")
 
     def init(self, name: str, x: Vec) -> Vec:
         zero = super().init(name, x)
-        return zero + self.tau**2 if name == "v" and self.first_v == "tau²" else zero
+        return zero + self.tau**2 if name == "v" and self.first_v == "tau2" else zero
 
     def absorb(self, mean: View, v: View) -> Named:
         """
@@ -70,7 +68,7 @@ def fedadam(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    first_v: Literal["tau²", "zero"] = "tau²",
+    first_v: Literal["tau2", "zero"] = "tau2",
     bias_correction: bool = False,
     **local: Unpack[LocalWork],
 ) -> Method:
@@ -94,7 +92,7 @@ def fedyogi(
     beta1: float = 0.9,
     beta2: float = 0.99,
     tau: float = 1e-3,
-    first_v: Literal["tau²", "zero"] = "tau²",
+    first_v: Literal["tau2", "zero"] = "tau2",
     bias_correction: bool = False,
     **local: Unpack[LocalWork],
 ) -> Method:
@@ -114,7 +112,7 @@ def _adaptive(
     beta1: float,
     beta2: float,
     tau: float,
-    first_v: Literal["tau²", "zero"],
+    first_v: Literal["tau2", "zero"],
     bias_correction: bool,
     local: LocalWork,
 ) -> Method:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import one_of, require
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import Oracle, Perturbation, View
 from flatfed.parts.correct import Dual
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.perturb import Reusing, radius
+from flatfed.parts.perturb import NO_ASCENT, Reusing
 from flatfed.parts.server import DualAverage
-from flatfed.vec import Named, Vec, unit
+from flatfed.vec import Named, Vec, along, per_length
 
 
 @dataclass(frozen=True)
@@ -23,28 +23,37 @@ class ConsensusSAM(Perturbation):
     form: Literal["printed", "simplified"] = "printed"
     server, broadcast = ("s",), ("s",)
     keep = ("mu_i",)
-    notes, upload = ("s_i",), ("s_i",)  # the last step's s_i is what is sent
+    notes, upload = ("eps",), ("s_i",)
     gradients = 2
     references = ("fedsmoo",)
 
     def __post_init__(self) -> None:
-        radius(self)
-        require(self.form in ("printed", "simplified"), self, "form", "'printed' or 'simplified'")
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
+        one_of(self, "form", self.form, "printed", "simplified")
+        if self.form == "simplified":
+            object.__setattr__(self, "notes", ())
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """
-        [printed]    eps ← ρ·unit(∇F(w) − mu_i − s);  mu_i ← mu_i + eps − s;  s_i ← mu_i − eps
-        [simplified] eps ← ρ·unit(∇F(w) − mu_i − s);  mu_i ← mu_i + eps − s;  s_i ← mu_i
+        eps ← ρ·unit(∇F(w) − mu_i − s);  mu_i ← mu_i + eps − s
         g ← ∇F(w + eps)
         """
-        eps = self.rho * unit(grad(w) - v.mu_i - v.s)
-        mu_i = v.mu_i + eps - v.s
-        s_i = mu_i - eps if self.form == "printed" else mu_i
-        return grad(w + eps), {"mu_i": mu_i, "s_i": s_i}
+        # Underscored operations write into vectors this line has just made.
+        q = (grad(w) - v.mu_i).sub_(v.s)
+        eps = q.mul_(per_length(q, self.rho))
+        new = {"mu_i": (v.mu_i + eps).sub_(v.s), "eps": eps}
+        return grad(w + eps), {name: new[name] for name in (*self.keep, *self.notes)}
+
+    def finish(self, y: Vec, v: View) -> Named:
+        """
+        [printed]    s_i ← mu_i − eps
+        [simplified] s_i ← mu_i
+        """
+        return {"s_i": v.mu_i - v.eps if self.form == "printed" else v.mu_i}
 
     def absorb(self, mean: View, v: View) -> Named:
         """s ← ρ·unit(mean(s_i))"""
-        return {"s": self.rho * unit(mean.s_i)}
+        return {"s": along(mean.s_i, self.rho)}
 
 
 def fedsmoo(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import CompositionError, one_of, require
+from flatfed.errors import CompositionError, one_of, within
 from flatfed.method import Method
 from flatfed.part import Correction, Oracle, Perturbation, View
 from flatfed.parts.correct import Dual
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.perturb import SAM, Reusing, radius
+from flatfed.parts.perturb import NO_ASCENT, SAM, Reusing
 from flatfed.parts.server import Average, DualAverage
 from flatfed.vec import Named, Vec, ascend
 
@@ -25,8 +25,8 @@ class MixedSAM(Perturbation):
     references = ("fedspeed",)
 
     def __post_init__(self) -> None:
-        radius(self)
-        require(0 <= self.mixture <= 1, self, "mixture", "a share of SAM's gradient in [0, 1]")
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
+        within(self, "mixture", "[0, 1]")
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← (1−a)·∇F(w) + a·∇F(w + ρ·unit(∇F(w)))"""
@@ -43,11 +43,11 @@ class LocalDual(Correction):
     references = ("fedspeed",)
 
     def __post_init__(self) -> None:
-        require(self.lam > 0, self, "lam", "a penalty > 0", "Leave the part out for no penalty.")
+        within(self, "lam", "(0, ∞)", "Leave the part out for no penalty.")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + λ(w − x + h_i)"""
-        return g.add(w - v.x + v.h_i, alpha=self.lam)
+        return g.add((w - v.x).add_(v.h_i), alpha=self.lam)
 
     def finish(self, y: Vec, v: View) -> Named:
         """h_i ← h_i + (y − x);  dx ← (y − x) + h_i"""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
-from flatfed.errors import require
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import Correction, View
 from flatfed.parts.local import SGD, SHARED, Falling, LocalWork, work
@@ -27,14 +27,14 @@ class MomentumControl(Correction):
     references = ("fedswa",)
 
     def __post_init__(self) -> None:
-        require(0 <= self.gamma <= 1, self, "gamma", "a share of the newest round in [0, 1]")
-        require(self.option in ("I", "I-batch", "II"), self, "option", "'I', 'I-batch' or 'II'")
+        within(self, "gamma", "[0, 1]")
+        one_of(self, "option", self.option, "I", "I-batch", "II")
         asks = {"I": ("whole",), "I-batch": ("first",), "II": ()}
         object.__setattr__(self, "asks", asks[self.option])
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g − c_i + m"""
-        return g - v.c_i + v.m
+        return (g - v.c_i).add_(v.m)
 
     def finish(self, y: Vec, v: View) -> Named:
         """

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import one_of, require
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import Correction, Oracle, Part, Perturbation, View
 from flatfed.parts.correct import Dual
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.perturb import Reusing, radius
+from flatfed.parts.perturb import NO_ASCENT, Reusing
 from flatfed.parts.server import DualAverage
 from flatfed.parts.track import PseudoGradient
 from flatfed.vec import Named, Vec, ascend
@@ -27,8 +27,8 @@ class TrajectorySAM(Perturbation):
     references = ("fedtoga",)
 
     def __post_init__(self) -> None:
-        radius(self)
-        require(self.kappa >= 0, self, "kappa", "a weight ≥ 0", "kappa=0 is SAM.")
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
+        within(self, "kappa", "[0, ∞)", "kappa=0 is SAM.")
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← ∇F(w + ρ·unit(∇F(w) + κ·delta))"""
@@ -44,7 +44,7 @@ class Drift(Correction):
     references = ("fedtoga",)
 
     def __post_init__(self) -> None:
-        require(self.beta >= 0, self, "beta", "a weight ≥ 0", "beta=0 switches the push off.")
+        within(self, "beta", "[0, ∞)", "beta=0 switches the push off.")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + β·delta"""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from flatfed.errors import require
+from flatfed.errors import one_of, within
 from flatfed.method import Method
 from flatfed.part import Oracle, Perturbation, ServerUpdate, View
 from flatfed.parts.correct import Blend
 from flatfed.parts.local import SHARED, LocalWork, work
-from flatfed.parts.perturb import SAM, radius
-from flatfed.parts.server import server_rate
+from flatfed.parts.perturb import NO_ASCENT, SAM
 from flatfed.parts.track import PseudoGradient
 from flatfed.vec import Named, Vec, ascend
 
@@ -27,8 +26,8 @@ class AnchoredSAM(Perturbation):
     references = ("fedvssam",)
 
     def __post_init__(self) -> None:
-        radius(self)
-        require(0 <= self.gamma <= 1, self, "gamma", "a share of the gradient in [0, 1]")
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
+        within(self, "gamma", "[0, 1]")
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← ∇F(w + ρ·unit((1−γ)·delta + γ·∇F(w)))"""
@@ -45,8 +44,8 @@ class Follow(ServerUpdate):
     references = ("fedvssam",)
 
     def __post_init__(self) -> None:
-        server_rate(self)
-        require(self.scale in ("absolute", "relative"), self, "scale", "'absolute' or 'relative'")
+        within(self, "global_lr", "(0, ∞)")
+        one_of(self, "scale", self.scale, "absolute", "relative")
 
     def step(self, x: Vec, mean: View, v: View) -> Vec:
         """

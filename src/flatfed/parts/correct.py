@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from flatfed.errors import require
+from flatfed.errors import one_of, within
 from flatfed.part import Correction, View
 from flatfed.vec import Named, Vec
 
@@ -18,7 +18,7 @@ class Proximal(Correction):
     references = ("fedprox",)
 
     def __post_init__(self) -> None:
-        require(self.lam >= 0, self, "lam", "a penalty ≥ 0", "lam=0 switches the pull off.")
+        within(self, "lam", "[0, ∞)", "lam=0 switches the pull off.")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + λ(w − x)"""
@@ -34,7 +34,7 @@ class Blend(Correction):
     broadcast = ("delta",)
 
     def __post_init__(self) -> None:
-        require(0 <= self.alpha <= 1, self, "alpha", "a share of the gradient in [0, 1]")
+        within(self, "alpha", "[0, 1]")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← α·g + (1−α)·delta"""
@@ -51,13 +51,13 @@ class ControlVariates(Correction):
     references = ("scaffold",)
 
     def __post_init__(self) -> None:
-        require(self.option in ("I", "II"), self, "option", "'I' or 'II'")
+        one_of(self, "option", self.option, "I", "II")
         if self.option == "I":
             object.__setattr__(self, "asks", ("whole",))
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g − c_i + c"""
-        return g - v.c_i + v.c
+        return (g - v.c_i).add_(v.c)
 
     def finish(self, y: Vec, v: View) -> Named:
         """
@@ -84,11 +84,11 @@ class Dual(Correction):
     references = ("feddyn",)
 
     def __post_init__(self) -> None:
-        require(self.lam > 0, self, "lam", "a penalty > 0", "Leave the part out for no penalty.")
+        within(self, "lam", "(0, ∞)", "Leave the part out for no penalty.")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + λ(w − x + h_i)"""
-        return g.add(w - v.x + v.h_i, alpha=self.lam)
+        return g.add((w - v.x).add_(v.h_i), alpha=self.lam)
 
     def finish(self, y: Vec, v: View) -> Named:
         """h_i ← h_i + (y − x)"""

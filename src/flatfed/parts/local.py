@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from math import ceil
 from typing import Literal, TypeAlias, TypedDict
 
-from flatfed.errors import SpecError, nearest, require
+from flatfed.errors import CompositionError, SpecError, nearest, one_of, refuse, within
 from flatfed.part import Local, View
 from flatfed.vec import Named, Vec, clip, shrink
 
@@ -30,7 +30,7 @@ class Falling:
     ratio: float
 
     def __post_init__(self) -> None:
-        require(0 <= self.ratio <= 1, self, "ratio", "a ratio of rates in [0, 1], not a SAM radius")
+        within(self, "ratio", "[0, 1]", "It is a ratio of rates, not a radius.")
 
     def __call__(self, t: int, k: int, K: int) -> float:
         return rate_at(self.lr, t, k, K) * ((1 - k / K) + k / K * self.ratio)
@@ -51,40 +51,26 @@ class SGD(Local):
     clip_scope: Literal["direction", "data"] = "direction"
 
     def __post_init__(self) -> None:
-        require(
-            callable(self.lr) or self.lr > 0, self, "lr", "a rate > 0, or a function η(t, k, K)"
-        )
-        require(0 < self.lr_decay <= 1, self, "lr_decay", "a factor per round in (0, 1]")
+        if not callable(self.lr):
+            within(self, "lr", "(0, ∞)", "Or give a function η(t, k, K).")
+        within(self, "lr_decay", "(0, 1]")
         for name in ("steps", "epochs", "batch_size"):
             value = getattr(self, name)
-            require(
-                value is None or (isinstance(value, int) and value > 0), self, name, "a count ≥ 1"
+            if value is not None and (type(value) is not int or value < 1):
+                refuse(self, name, "a whole number ≥ 1")
+        if (self.steps is None) == (self.epochs is None):
+            given = "neither" if self.steps is None else "both"
+            raise CompositionError(
+                f"SGD got {given} of steps={self.steps!r} and epochs={self.epochs!r}, expected "
+                "one.\nGive steps=10, or epochs=5 with batch_size=50."
             )
-        require(
-            (self.steps is None) != (self.epochs is None),
-            self,
-            "epochs" if self.steps is not None else "steps",
-            "either steps or epochs",
-            "Give steps=10, or epochs=5 with batch_size=50.",
-        )
-        require(
-            self.epochs is None or self.batch_size is not None,
-            self,
-            "batch_size",
-            "a batch size, because epochs count batches",
-        )
-        require(self.weight_decay >= 0, self, "weight_decay", "a decay ≥ 0")
-        require(self.decay in ("outside", "inside"), self, "decay", "'outside' or 'inside'")
-        require(
-            self.clip is None or self.clip > 0,
-            self,
-            "clip",
-            "a norm > 0, or None",
-            "None clips nothing.",
-        )
-        require(
-            self.clip_scope in ("direction", "data"), self, "clip_scope", "'direction' or 'data'"
-        )
+        if self.epochs is not None and self.batch_size is None:
+            refuse(self, "batch_size", "a whole number ≥ 1, because epochs count batches")
+        within(self, "weight_decay", "[0, ∞)")
+        one_of(self, "decay", self.decay, "outside", "inside")
+        if self.clip is not None:
+            within(self, "clip", "(0, ∞)", "None clips nothing.")
+        one_of(self, "clip_scope", self.clip_scope, "direction", "data")
 
     def __repr__(self) -> str:
         """As it would be written: what is left at its default is left out."""
@@ -116,7 +102,7 @@ class SGD(Local):
         # One pass for the decay and one for the step, on a vector of our own.
         kept = w * (1 - v.lr * self.weight_decay) if self.decay == "outside" else w.clone()
         if self.clip is not None and self.clip_scope == "direction":
-            return kept.addcmul_(g, -v.lr * shrink(g, self.clip)), {}
+            return kept.addcmul_(g, shrink(g, self.clip).mul_(-v.lr)), {}
         return kept.add_(g, alpha=-v.lr), {}
 
     def equations(self, hook: str) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatfed.errors import CompositionError, require
+from flatfed.errors import CompositionError, one_of, within
 from flatfed.part import Oracle, Perturbation, View
 from flatfed.vec import Named, Vec, ascend
+
+NO_ASCENT = "rho=0 switches the ascent off."
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class SAM(Perturbation):
     references = ("sam",)
 
     def __post_init__(self) -> None:
-        radius(self)
+        within(self, "rho", "[0, ∞)", NO_ASCENT)
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """g ← ∇F(w + ρ·unit(∇F(w)))"""
@@ -47,7 +49,7 @@ class Reusing(Perturbation):
     references = ("fedtoga",)
 
     def __post_init__(self) -> None:
-        require(self.form in ("N", "F"), self, "form", "'N' or 'F'")
+        one_of(self, "form", self.form, "N", "F")
         if self.ascent.gradients < 2:
             raise CompositionError(
                 f"Reusing got ascent={self.ascent!r}, which never asks for the gradient at w.\n"
@@ -92,15 +94,3 @@ class Reusing(Perturbation):
         stand_in = "g_last" if self.form == "N" else "∇F(w) + g_last"
         *before, last = (line.replace("∇F(w)", stand_in) for line in lines)
         return (*before, last + ";  g_last ← g")
-
-
-def radius(part: Perturbation) -> None:
-    """Every ascent's check of its ρ."""
-    rho = part.rho  # type: ignore[attr-defined]  # only ascents with a radius call this
-    require(
-        0 <= rho < float("inf"),
-        part,
-        "rho",
-        "a finite radius ≥ 0",
-        "rho=0 switches the ascent off.",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatfed.errors import require
+from flatfed.errors import within
 from flatfed.part import ServerUpdate, View
 from flatfed.vec import Vec
 
@@ -16,7 +16,7 @@ class Average(ServerUpdate):
     global_lr: float = 1.0
 
     def __post_init__(self) -> None:
-        server_rate(self)
+        within(self, "global_lr", "(0, ∞)")
 
     def step(self, x: Vec, mean: View, v: View) -> Vec:
         """x ← x + η_g·mean(dx)"""
@@ -33,8 +33,3 @@ class DualAverage(ServerUpdate):
     def step(self, x: Vec, mean: View, v: View) -> Vec:
         """x ← x + mean(dx) + h"""
         return x + mean.dx + v.h
-
-
-def server_rate(part: ServerUpdate) -> None:
-    """Every server step's check of its η_g."""
-    require(part.global_lr > 0, part, "global_lr", "a rate > 0")  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatfed.errors import require
+from flatfed.errors import within
 from flatfed.part import Oracle, Part, View
 from flatfed.vec import Named, Vec
 
@@ -18,7 +18,7 @@ class PseudoGradient(Part):
     means = ("dx_travel",)
 
     def __post_init__(self) -> None:
-        require(0 <= self.gamma <= 1, self, "gamma", "a share of the newest round in [0, 1]")
+        within(self, "gamma", "[0, 1]")
 
     def absorb(self, mean: View, v: View) -> Named:
         """delta ← (1−γ)·delta − γ·mean(dx/Ση)"""
@@ -36,6 +36,10 @@ class RunningStatistics(Part):
         """buffers_i ← running statistics after a pass at w"""
         before = v.buffers if v.k == 0 else v.buffers_i
         return {"buffers_i": batch.observe(w, before)}  # type: ignore[attr-defined]  # FlatModel's
+
+    def finish(self, y: Vec, v: View) -> Named:
+        """buffers_i ← buffers_i"""
+        return {"buffers_i": v.buffers_i}
 
     def absorb(self, mean: View, v: View) -> Named:
         """buffers ← mean(buffers_i)"""

@@ -1,0 +1,103 @@
+"""What the contract costs per local step, beside the gradient.
+
+    python benchmarks/overhead.py            # a table on the terminal
+    python benchmarks/overhead.py --markdown # the table of benchmarks/README.md
+
+Every method's `client_round` runs with an oracle that answers at once, so that all of its time is
+overhead: hooks, views, and the vector arithmetic of the method's equations. Two sizes:
+
+- d = 1e5: microseconds a step. Limit: 150.
+- d = 1e7: time per vector operation of the method's equations, in units of one `w + a*g` pass,
+  measured in turns in the same process. Limit: 2.5.
+
+Vector operations are counted in the equation lines of the step's hooks: every + and − that joins
+vectors, every unit(·) and every clip(·). One process, one thread, median of five repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+
+from flatfed import methods
+from flatfed.memory import keep_pages
+from flatfed.method import Method
+from flatfed.rounds import LocalData, broadcast, client_round
+
+REPEATS = 5
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def client(method: Method, d: int, K: int) -> Callable[[], object]:
+    random = torch.Generator().manual_seed(0)
+    x, g = (torch.randn(d, generator=random) for _ in range(2))
+    sent = broadcast(method, method.start(x), 0, 10)
+    data = LocalData(0, [lambda w: g] * K, whole=lambda w: g)
+    return lambda: client_round(method, sent, {}, data, 0)
+
+
+def vector_operations(method: Method) -> int:
+    """Of one local step, as its equation lines spell it."""
+    walk = [(method.perturb, "gradient"), (method.local, "prepare"), (method.local, "step")]
+    walk += [(part, "direction") for part in method.correct]
+    lines = [line for part, hook in walk for line in part.equations(hook)]
+    # Scalars in brackets, like (1−γ), are no vector operations; T = |w| + ζ and T·g are.
+    text = re.sub(r"\(1−\w+\)", "c", "; ".join(lines)).replace("T²∇F", "T·T·∇F")
+    return sum(text.count(mark) for mark in ("+", "−", "unit(", "clip(", "T·", "‖T"))
+
+
+def per_step(name: str, d: int, K: int) -> float:
+    """Seconds."""
+    run = client(methods.build(name, steps=K), d, K)
+    run()
+    return statistics.median(seconds(run) for _ in range(REPEATS)) / K
+
+
+def per_operation(name: str, d: int, K: int) -> tuple[int, float]:
+    """(vector operations a step, time of each in `w + a*g` passes)."""
+    method = methods.build(name, steps=K)
+    run, n = client(method, d, K), vector_operations(method)
+    w, g = torch.randn(d), torch.randn(d)
+
+    def passes() -> None:
+        for _ in range(n * K):
+            w + 0.1 * g
+
+    run()
+    passes()
+    ratios = [seconds(run) / seconds(passes) for _ in range(REPEATS)]
+    return n, statistics.median(ratios)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--markdown", action="store_true")
+    arguments.add_argument("--default-malloc", action="store_true")
+    options = arguments.parse_args()
+    torch.set_num_threads(1)
+    kept = not options.default_malloc and keep_pages()
+    print(
+        f"torch {torch.__version__}, one thread, freed pages {'kept' if kept else 'given back'}\n"
+    )
+    row = "| {:<10} | {:>8} | {:>10} | {:>10} |" if options.markdown else "{:<12}{:>10}{:>12}{:>12}"
+    print(row.format("method", "µs a step", "operations", "passes per"))
+    if options.markdown:
+        print("|---|--:|--:|--:|")
+    for name in methods.CATALOGUE:
+        micro = per_step(name, 100_000, 200) * 1e6
+        n, ratio = per_operation(name, 10_000_000, 3)
+        print(row.format(name, f"{micro:.0f}", n, f"{ratio:.2f}"), flush=True)
+
+
+if __name__ == "__main__":
+    main()
