@@ -106,7 +106,7 @@ def test_settings_are_read_as_toml_and_otherwise_as_words() -> None:
     ("words", "message"),
     [
         (("describe", "fedtogga"), "flatfed: 'fedtogga' is no method of flatfed.\nDid you mean"),
-        (("describe", "fedsam", "--set", "rhoo=1"), "flatfed: fedsam has no parameter 'rhoo'.\nDid"),
+        (("describe", "fedsam", "--set", "rhoo=1"), "flatfed: fedsam has no parameter 'rhoo'.\n"),
         (("describe", "fedsam", "--set", "rho"), "flatfed: --set got 'rho', expected key=value."),
         (("describe", "fedsam", "--set", "rho=-1"), "flatfed: SAM got rho=-1, expected a number"),
         (("describe", "fedsam", "--set", "rho=big"), "flatfed: SAM got rho='big', expected"),

@@ -17,6 +17,7 @@ from flatfed.errors import (
     SpecError,
     UndeclaredName,
 )
+from flatfed.mean import Mean
 from flatfed.method import Method
 from flatfed.methods.fedtoga import TrajectorySAM
 from flatfed.part import Correction, Part, View
@@ -25,7 +26,7 @@ from flatfed.parts.local import SGD, Falling
 from flatfed.parts.perturb import SAM, Plain, Reusing
 from flatfed.parts.server import Average, DualAverage
 from flatfed.parts.track import PseudoGradient
-from flatfed.rounds import LocalData, Mean, broadcast, client_round, one_round, server_round
+from flatfed.rounds import LocalData, broadcast, client_round, one_round, server_round
 
 LOCAL = SGD(lr=0.1, steps=2)
 X = torch.tensor([1.0, 2.0])
@@ -193,6 +194,11 @@ def test_a_server_update_that_lacks_a_vector() -> None:
         "Add one, for example: Method(..., correct=(Dual(...),)).",
     ):
         Method(local=LOCAL, server=DualAverage())
+
+
+def test_a_vector_that_a_server_update_owns() -> None:
+    with pytest.raises(CompositionError, match=r"Method\(\.\.\., server=Adaptive\(\.\.\.\)\)"):
+        Method(local=LOCAL, also=(Named_("uses", ("v",)),))
 
 
 def test_a_vector_that_nobody_owns() -> None:

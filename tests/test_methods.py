@@ -437,3 +437,42 @@ def test_sample_weights_weigh_the_mean() -> None:
     mean = sum(s * e.vectors["dx"][0].numpy() for s, e in zip(shares, ends, strict=True))
     np.testing.assert_allclose(heavy, problem.x0 + mean, rtol=0, atol=1e-12)
     differ(m("fedavg", weights="samples"), m("fedavg"))
+
+
+def test_the_proximal_term_has_its_half() -> None:
+    """λ(w − x) is the gradient of (λ/2)‖w − x‖², by finite differences."""
+    from flatfed.part import View
+    from flatfed.parts.correct import Proximal
+
+    x, w = (torch.randn(4, dtype=torch.float64) for _ in range(2))
+    pulled = Proximal(0.3).direction(torch.zeros_like(w), w, View("Proximal", {"x": x}))
+    steps = 1e-6 * torch.eye(4, dtype=torch.float64)
+
+    def penalty(at):
+        return 0.15 * (at - x).square().sum()
+
+    slope = torch.stack([(penalty(w + s) - penalty(w - s)) / 2e-6 for s in steps])
+    torch.testing.assert_close(pulled, slope, rtol=1e-6, atol=1e-9)
+
+
+def test_a_round_leaves_no_reference_cycle() -> None:
+    """Vectors go when the last name for them goes, not when the collector comes round."""
+    import gc
+    import weakref
+
+    from flatfed.rounds import broadcast, client_round
+
+    for name in methods.CATALOGUE:
+        method, problem = m(name), Quadratics(3)
+        sent = broadcast(method, method.start(torch.from_numpy(problem.x0)), 0, problem.N)
+        gc.collect()
+        gc.disable()
+        try:
+            upload, kept = client_round(method, sent, {}, problem.data(0, 0), 0)
+            vectors = [weakref.ref(v) for v in (upload.vectors["dx"][0], *kept.values())]
+            aliases = {id(v) for v in sent.values()}
+            vectors = [ref for ref in vectors if id(ref()) not in aliases]
+            del upload, kept
+            assert not any(ref() is not None for ref in vectors), name
+        finally:
+            gc.enable()

@@ -79,7 +79,7 @@ def fedadam(
     Differs from the paper:
         Nothing. Public code starts v at 0 (first_v="zero") or corrects the bias
         (bias_correction=True); both exist for comparison. Flower counts its rounds from one more
-        when it corrects (test_adam_with_its_options_agrees_with_its_transcript).
+        when it corrects (test_a_method_is_its_transcript_on_noisy_quadratics).
     """
     return _adaptive(
         "adam", "fedadam", global_lr, beta1, beta2, tau, first_v, bias_correction, local

@@ -1,0 +1,34 @@
+# Every command of the project. CI calls these and nothing else.
+.PHONY: help setup check test bench clean
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/ready ## Make .venv with the CPU build of torch and everything for development
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+check: setup ## Lint, format, types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: setup ## Every test on both cores, with the coverage gates
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=
+	@$(BIN)/coverage report --fail-under=90 --skip-covered
+	@$(BIN)/coverage report --fail-under=100 --include='*/part.py,*/method.py,*/rounds.py,*/mean.py,*/check.py' > /dev/null \
+		|| { echo 'The contract itself (part, method, rounds, mean, check) must be covered to 100 %.'; exit 1; }
+
+bench: setup ## What the contract costs beside the gradient
+	$(BIN)/python benchmarks/overhead.py
+
+clean: ## Remove what the other targets made
+	rm -rf .venv .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,44 @@
+"""What a method costs one client in one round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What one client costs in one round, by name."""
+
+    down: tuple[str, ...]
+    up: tuple[str, ...]
+    kept: tuple[str, ...]
+    gradients_per_step: int
+    gradients_per_round: tuple[str, ...]  # extra ones: "whole" passes over all local data
+    d: int
+    sizes: Mapping[str, int]  # elements of the vectors that are not d long
+    itemsize: int
+
+    def _bytes(self, names: Iterable[str]) -> int:
+        return self.itemsize * sum(self.sizes.get(name, self.d) for name in names)
+
+    @property
+    def bytes_down(self) -> int:
+        return self._bytes(self.down)
+
+    @property
+    def bytes_up(self) -> int:
+        return self._bytes(self.up)
+
+    @property
+    def bytes_kept(self) -> int:
+        return self._bytes(self.kept)
+
+    def __str__(self) -> str:
+        plural = "" if self.gradients_per_step == 1 else "s"
+        extra = {"whole": ", one full local gradient a round", "first": ", one more a round"}
+        return (
+            f"down {len(self.down)}d, up {len(self.up)}d, kept {len(self.kept)}d, "
+            f"{self.gradients_per_step} gradient{plural} a step"
+            + "".join(extra[name] for name in self.gradients_per_round)
+        )

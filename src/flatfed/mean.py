@@ -1,0 +1,97 @@
+"""What clients send, and its mean: all that a server ever sees of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from flatfed.errors import FederationError, NonFiniteError
+from flatfed.method import Method
+from flatfed.part import View
+from flatfed.vec import Named, Vec
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What one client sends back: its vectors as they travel, and what they are divided by."""
+
+    client: int
+    vectors: Mapping[str, tuple[Tensor, ...]]
+    K: int
+    travel: float
+    samples: int
+
+
+class Mean:
+    """The cohort's mean as a running sum: memory for one vector of each name, however many come.
+
+    Uploads must come in the order of their clients, so that arrival cannot change a bit.
+    """
+
+    def __init__(self, method: Method, state: Named) -> None:
+        self._method, self._x = method, state["x"]
+        self._wanted = method.names("means")
+        self._sums: dict[str, Vec] = {}
+        self._weight = self._K = self._travel = 0.0
+        self._last = -1
+        self.S = 0
+
+    def add(self, upload: Upload) -> None:
+        """Take in one client's upload."""
+        if upload.client <= self._last:
+            raise FederationError(
+                f"Client {upload.client}'s upload came after client {self._last}'s, expected each "
+                "client once and in order.\nSort uploads by client before adding them."
+            )
+        self._last = upload.client
+        weight = float(upload.samples) if self._method.weights == "samples" else 1.0
+        for name, sent in upload.vectors.items():
+            vector = self._method.compress.decode(sent, self._x)
+            self._inspect(upload.client, name, vector)
+            self._accumulate(name, vector, weight)
+            if name == "dx":
+                # Ratios are averaged, not divided once: clients may differ in K and in Ση.
+                if "dx_K" in self._wanted:
+                    self._accumulate("dx_K", vector, weight / upload.K)
+                if "dx_travel" in self._wanted:
+                    self._accumulate("dx_travel", vector, weight / upload.travel)
+        self._weight += weight
+        self._K += weight * upload.K
+        self._travel += weight * upload.travel
+        self.S += 1
+
+    def _accumulate(self, name: str, vector: Vec, weight: float) -> None:
+        if name in self._sums:
+            self._sums[name].add_(vector, alpha=weight)
+        else:
+            self._sums[name] = vector * weight
+
+    def _inspect(self, client: int, name: str, vector: Vec) -> None:
+        if name == "dx" and vector.shape != self._x.shape:
+            raise FederationError(
+                f"Client {client} sent {name} with shape {tuple(vector.shape)}, expected "
+                f"{tuple(self._x.shape)}.\nIt trained another model: check its configuration."
+            )
+        # A sum is finite only if every term is, save for overflow: look closer only then.
+        if not vector.sum().isfinite() and not vector.isfinite().all():
+            bad = int((~vector.isfinite()).sum())
+            raise NonFiniteError(
+                f"Client {client} sent {name} with {bad} of {vector.numel()} elements NaN or "
+                "infinite, expected finite numbers.\nLower its learning rate, set clip, or leave "
+                "the client out."
+            )
+
+    def result(self, views: type[View] = View) -> View:
+        """mean(·) of every upload, and of K and Ση."""
+        if self.S == 0:
+            raise FederationError(
+                "The cohort is empty: 0 uploads arrived, expected at least 1.\n"
+                "Draw a larger cohort, or lower cohort.drop."
+            )
+        means: dict[str, Any] = {name: s / self._weight for name, s in self._sums.items()}
+        means |= {"K": self._K / self._weight, "travel": self._travel / self._weight, "S": self.S}
+        return views("mean", means)

@@ -1,0 +1,132 @@
+"""A federation of three dimensions, and a few rounds on it with everything that happened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from flatfed.mean import Mean, Upload
+from flatfed.method import Method
+from flatfed.part import View
+from flatfed.rounds import LocalData, broadcast, client_round, server_round
+from flatfed.vec import Named, Vec, lay_out
+
+D, N, ROUNDS = 3, 4, 4
+COHORTS = ((0, 1, 2), (1, 3), (0, 2, 3), (1, 2))
+
+
+@dataclass
+class Quadratic:
+    """∇F(w) = A(w − b), and a count of how often it is asked."""
+
+    A: Vec
+    b: Vec
+    calls: int = 0
+    answers: list[tuple[Vec, Vec]] = field(default_factory=list)
+
+    def __call__(self, w: Vec) -> Vec:
+        self.calls += 1
+        answer = self.A @ (w - self.b)
+        self.answers.append((answer, answer.clone()))
+        return answer
+
+    def observe(self, w: Vec, buffers: Vec) -> Vec:
+        return 0.9 * buffers + 0.1 * w.mean()
+
+
+def cohort(t: int, dtype: torch.dtype = torch.float64) -> list[LocalData]:
+    clients = []
+    for i in COHORTS[t % len(COHORTS)]:
+        random = torch.Generator().manual_seed(100 * t + i)
+
+        def quadratic(random: torch.Generator = random) -> Quadratic:
+            B = torch.randn(D, D, generator=random, dtype=torch.float64)
+            b = torch.randn(D, generator=random, dtype=torch.float64)
+            return Quadratic((B @ B.T / D + torch.eye(D)).to(dtype), b.to(dtype))
+
+        layout = lay_out({"weight": (2,), "bias": (1,)})
+        batches = [quadratic() for _ in range(2 + i % 2)]
+        clients.append(LocalData(i, batches, quadratic(), samples=10 + i, layout=layout))
+    return clients
+
+
+def first_model(dtype: torch.dtype = torch.float64) -> Vec:
+    return torch.tensor([0.5, -1.0, 2.0], dtype=dtype)
+
+
+@dataclass
+class Trace:
+    """A few rounds on the toy, with everything that was read, sent and returned."""
+
+    state: dict[str, Vec]
+    kept: dict[int, Named] = field(default_factory=dict)
+    reads: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict)
+    uploads: list[Upload] = field(default_factory=list)
+    counted: list[tuple[int, int, int]] = field(default_factory=list)  # client, K, gradients
+    changed: list[str] = field(default_factory=list)
+    downs: list[Named] = field(default_factory=list)
+
+
+def _recording(reads: dict[tuple[str, str, str], list[Any]], side: str) -> type[View]:
+    class Recording(View):
+        """A View that writes down every value read, under (side, reader, name)."""
+
+        def __getattribute__(self, name: str) -> Any:
+            names = object.__getattribute__(self, "__dict__")
+            value = object.__getattribute__(self, name)
+            if name in names:
+                reads.setdefault((side, names["_reader"], name), []).append(value)
+            return value
+
+    return Recording
+
+
+def trace(method: Method, dtype: torch.dtype = torch.float64) -> Trace:
+    run = Trace(method.start(first_model(dtype)))
+
+    client, server = (_recording(run.reads, side) for side in ("client", "server"))
+    for t in range(ROUNDS):
+        down = broadcast(method, run.state, t, N)
+        run.downs.append(down)
+        mean = Mean(method, run.state)
+        for data in cohort(t, dtype):
+            mine = run.kept.get(data.client, {})
+            watched = {"sent": down, "kept": mine}
+            before = copies(watched)
+            upload, run.kept[data.client] = client_round(method, down, mine, data, t, views=client)
+            oracles = [*data.batches, data.whole]
+            asked = [o for o in oracles if isinstance(o, Quadratic)]
+            run.counted.append((data.client, upload.K, sum(o.calls for o in asked)))
+            run.changed += changes(watched, before, f"round {t}, client {data.client}")
+            if any(not torch.equal(a, b) for o in asked for a, b in o.answers):
+                run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
+            run.uploads.append(upload)
+            mean.add(upload)
+        averaged = mean.result(server)
+        watched = {"state": run.state, "mean": _vectors(averaged)}
+        before = copies(watched)
+        new = server_round(method, run.state, averaged, t, N, views=server)
+        run.changed += changes(watched, before, f"round {t}, server")
+        run.state = new
+    return run
+
+
+def _vectors(view: View) -> Named:
+    return {n: v for n, v in vars(view).items() if isinstance(v, torch.Tensor)}
+
+
+def copies(watched: Mapping[str, Named]) -> dict[tuple[str, str], Vec]:
+    return {(w, n): v.clone() for w, names in watched.items() for n, v in names.items()}
+
+
+def changes(
+    watched: Mapping[str, Named], before: Mapping[tuple[str, str], Vec], where: str
+) -> list[str]:
+    return [
+        f"{where}: {what}[{name!r}]"
+        for (what, name), old in before.items()
+        if name not in watched[what] or not torch.equal(watched[what][name], old)
+    ]
