@@ -1,0 +1,61 @@
+"""Run every block of the docs and write down what it prints; tests/test_docs.py compares."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+import types
+from pathlib import Path
+
+from flatfed import methods
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
+BOX = re.compile(r"`(print\([^`]*describe\(\)\))`:\n\n```text\n.*?```", re.DOTALL)
+TABLE = re.compile(r"<!-- methods -->.*<!-- /methods -->", re.DOTALL)
+
+
+def methods_table() -> str:
+    """Methods of one bill in one row."""
+    rows: dict[str, list[str]] = {}
+    for name in methods.CATALOGUE:
+        bill = methods.build(name).bill()
+        vectors = " | ".join(f"{len(names)}d" for names in (bill.down, bill.up, bill.kept))
+        rows.setdefault(f"| {vectors} | {bill.gradients_per_step} |", []).append(f"`{name}`")
+    head = ["| down | up | kept | gradients | methods |", "|--:|--:|--:|--:|---|"]
+    return "\n".join(head + [f"{row} {', '.join(names)} |" for row, names in rows.items()])
+
+
+def printed(code: str) -> str:
+    """What a block prints."""
+    # A module of its own: dataclasses and pickle look their classes up by module name.
+    module = sys.modules["a_block_of_the_docs"] = types.ModuleType("a_block_of_the_docs")
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, module.__name__, "exec"), module.__dict__)
+    return out.getvalue()
+
+
+def fresh(text: str) -> str:
+    """The page with every output and table as the code makes them now."""
+
+    def run(match: re.Match[str]) -> str:
+        output = printed(match[1])
+        shown = f"\n\n```text\n{output}```" if match[2] is not None else ""
+        return f"```python\n{match[1]}```{shown}"
+
+    def describe(match: re.Match[str]) -> str:
+        box = printed(f"from flatfed import methods\n{match[1]}")
+        return f"`{match[1]}`:\n\n```text\n{box}```"
+
+    text = BOX.sub(describe, BLOCK.sub(run, text))
+    table = f"<!-- methods -->\n{methods_table()}\n<!-- /methods -->"
+    return TABLE.sub(lambda _: table, text)
+
+
+if __name__ == "__main__":
+    for page in PAGES:
+        page.write_text(fresh(page.read_text()))
