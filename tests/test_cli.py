@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from flatfed import __version__, methods
-from flatfed.cli import main
+from flatfed.cli import _setting, main
 
 MINE = """
 from dataclasses import dataclass, field
@@ -42,6 +42,12 @@ class Rough(Correction):
 
 rough = Method(name="rough", correct=(Rough(),), local=SGD(lr=0.1, steps=2))
 number = 3
+
+def needing(rho):
+    return mine
+
+def raising():
+    raise ValueError("no such thing")
 
 def incomplete():
     return Method(perturb=TrajectorySAM(rho=0.05, kappa=1.0), local=SGD(lr=0.1, steps=2))
@@ -93,13 +99,31 @@ def test_describe_prints_the_algorithm_box() -> None:
     assert "arXiv:2408.14144" in out
 
 
-def test_settings_are_read_as_toml_and_otherwise_as_words() -> None:
-    built = methods.build("fedsam", rho=0.05, clip=None, lr=1e-2)
-    code, out, _ = flatfed(
-        "describe", "fedsam", "--set", "rho=0.05", "--set", "clip=none", "--set", "lr=1e-2"
-    )
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("rho=0.05", 0.05),
+        ("rho=.05", 0.05),
+        ("lr=1e-2", 0.01),
+        ("steps=7", 7),
+        ("clip=None", None),
+        ("clip=none", None),
+        ("lf=False", False),
+        ("lf=true", True),
+        ("ascent=F", "F"),
+        ('ascent="F"', "F"),
+    ],
+)
+def test_a_setting_is_a_number_a_truth_value_nothing_or_a_word(text, value) -> None:
+    key, read = _setting(text)
+    assert (key, read) == (text.split("=")[0], value)
+    assert type(read) is type(value)
+
+
+def test_a_switch_can_be_switched_off() -> None:
+    code, out, _ = flatfed("describe", "fedvssam", "--set", "lf=False", "--set", "lu=false")
     assert code == 0
-    assert out.startswith(built.describe())
+    assert out.startswith(methods.fedvssam(lf=False, lu=False).describe())
 
 
 @pytest.mark.parametrize(
@@ -110,6 +134,8 @@ def test_settings_are_read_as_toml_and_otherwise_as_words() -> None:
         (("describe", "fedsam", "--set", "rho"), "flatfed: --set got 'rho', expected key=value."),
         (("describe", "fedsam", "--set", "rho=-1"), "flatfed: SAM got rho=-1, expected a number"),
         (("describe", "fedsam", "--set", "rho=big"), "flatfed: SAM got rho='big', expected"),
+        (("describe", "fedavg", "--set", "name=mine"), "flatfed: fedavg has no parameter 'name'."),
+        (("describe", "fedvssam", "--set", "lf=no"), "flatfed: fedvssam got lf='no', expected"),
         (("check", "mine"), "flatfed: check got 'mine', expected MODULE:METHOD."),
         (("check", "nowhere:mine"), "flatfed: no module 'nowhere' found for 'nowhere:mine'."),
     ],
@@ -140,8 +166,8 @@ def test_check_accepts_a_good_method_and_a_function_that_makes_one() -> None:
     for name in ("mine", "made"):
         code, out, err = flatfed("check", f"mine_to_check:{name}")
         assert (code, err) == (0, "")
-        assert out.splitlines()[-1] == f"mine_to_check:{name} keeps all 11 claims."
-        assert out.count("✓") == 11
+        assert out.splitlines()[-1] == f"mine_to_check:{name} keeps all 12 claims."
+        assert out.count("✓") == 12
 
 
 @pytest.mark.usefixtures("mine")
@@ -150,7 +176,7 @@ def test_check_says_what_is_wrong() -> None:
     assert code == 1
     assert "✗ every hook opens with its equation\n    Rough.direction has no equation line" in out
     assert "✗ no hook changes what it was given\n    round 0, client 0: a gradient" in out
-    assert err == "mine_to_check:rough breaks 2 of 11 claims.\n"
+    assert err == "mine_to_check:rough breaks 2 of 12 claims.\n"
 
 
 @pytest.mark.usefixtures("mine")
@@ -166,6 +192,41 @@ def test_check_says_why_it_cannot_check() -> None:
     assert "needs 'delta' from the server" in err
 
 
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("needing", "calling mine_to_check:needing without arguments failed with TypeError: "),
+        ("raising", "calling mine_to_check:raising without arguments failed with ValueError: no"),
+        ("Method", "calling mine_to_check:Method without arguments failed with TypeError: "),
+    ],
+)
+def test_check_says_what_a_factory_did(name, message) -> None:
+    code, _, err = flatfed("check", f"mine_to_check:{name}")
+    assert code == 2
+    assert err.startswith(f"flatfed: {message}")
+    assert err.endswith("flatfed --debug shows where.\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("import nopandas", "importing broken failed with ModuleNotFoundError: No module named"),
+        ("x = (", "importing broken failed with SyntaxError: "),
+        ("from flatfed.method import Nothing", "importing broken failed with ImportError: "),
+        ("1 / 0", "importing broken failed with ZeroDivisionError: division by zero"),
+    ],
+)
+def test_check_says_what_an_import_did(tmp_path, monkeypatch, source, message) -> None:
+    (tmp_path / "broken.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sys.modules.pop("broken", None)
+    code, _, err = flatfed("check", "broken:mine")
+    assert code == 2
+    assert err.startswith(f"flatfed: {message}")
+
+
 def test_version_is_the_packages() -> None:
     assert flatfed("--version")[1] == f"flatfed, version {__version__}\n"
 
@@ -175,7 +236,7 @@ def test_version_is_the_packages() -> None:
 def test_torch_is_not_imported_where_it_is_not_needed(words) -> None:
     code = f"""
 import sys
-from flatfed.cli import main
+from flatfed.cli import _setting, main
 try:
     main({words!r})
 except SystemExit as end:
@@ -194,13 +255,18 @@ def test_the_first_two_commands_answer_at_once() -> None:
         assert min(seconds for _, seconds in runs) < limit
 
 
-def test_piped_output_is_utf8_and_is_not_folded(tmp_path) -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
-    done = subprocess.run(
-        [sys.executable, "-m", "flatfed", "methods"],
-        capture_output=True,
-        env=environment,
-        cwd=tmp_path,
-        check=True,
-    )
-    assert len(done.stdout.decode().splitlines()) == 1 + len(methods.CATALOGUE)
+def test_piped_output_is_not_folded_and_utf8_whatever_the_pipe_was_given(tmp_path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    for words in (["methods"], ["describe", "fedtoga"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "flatfed", *words],
+            capture_output=True,
+            env=environment,
+            cwd=tmp_path,
+            check=True,
+        )
+        text = done.stdout.decode("utf-8")
+        if words == ["methods"]:
+            assert len(text.splitlines()) == 1 + len(methods.CATALOGUE)
+        else:
+            assert text.startswith(methods.fedtoga().describe())

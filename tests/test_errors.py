@@ -126,8 +126,28 @@ VALUES = [
     ),
     (lambda: methods.fedasam(zeta=-1), "AdaptiveSAM got zeta=-1, expected a number in [0, ∞)."),
     (
+        lambda: methods.fedasam(swa_start=3, swa_cycle=2.5),
+        "LateAverage got cycle=2.5, expected a whole number ≥ 1.",
+    ),
+    (
+        lambda: methods.fedasam(swa_start=-1),
+        "LateAverage got start=-1, expected a whole number ≥ 0.",
+    ),
+    (
+        lambda: methods.fedasam(swa_start=3, swa_low="abc"),
+        "Cyclic got low='abc', expected a number in [0, ∞).",
+    ),
+    (
+        lambda: methods.fedavgm(nesterov="no"),
+        "fedavgm got nesterov='no', expected True or False.",
+    ),
+    (
+        lambda: methods.fedadam(bias_correction="no"),
+        "fedadam got bias_correction='no', expected True or False.",
+    ),
+    (
         lambda: methods.fedasam(swa_start=3, swa_cycle=0),
-        "LateAverage got cycle=0, expected a number in [1, ∞).",
+        "LateAverage got cycle=0, expected a whole number ≥ 1.",
     ),
     (lambda: methods.fedspeed(ascent="G"), "fedspeed got ascent='G', expected 'L' or 'N'."),
     (
@@ -407,15 +427,16 @@ def test_a_whole_gradient_that_is_not_there() -> None:
 
 def test_what_fails_in_a_client_says_where() -> None:
     def broken(w):
-        raise ValueError("no such batch")
+        raise ValueError("no such batch\nand a long story\nover many\nlines")
 
     batches = [lambda w: w, broken, lambda w: w]
     with pytest.raises(ClientError) as error:
         client_round(methods.fedsam(), {"x": X}, {}, LocalData(5, batches), 3)
     e = error.value
-    assert str(e) == (
-        "Client 5 failed in round 3 at step 1 of 3, in SAM: ValueError: no such batch"
-    )
+    assert str(e).splitlines() == [
+        "Client 5 failed in round 3 at step 1 of 3, in SAM: ValueError: no such batch",
+        "What raised it is this error's cause (__cause__).",
+    ]
     assert isinstance(e.__cause__, ValueError)
     assert (e.client, e.t, e.k, e.part) == (5, 3, 1, "SAM")
     again = pickle.loads(pickle.dumps(e))
@@ -510,8 +531,172 @@ def test_an_upload_that_is_declared_and_not_returned() -> None:
 
 def test_a_missing_server_round_input_is_named() -> None:
     method = methods.fedcm()
-    with pytest.raises(UndeclaredName, match=r"mean reads v\.dx_travel"):
+    with says(
+        UndeclaredName,
+        "A server hook reads mean.dx_travel, and no part declares it.",
+        "It may read: S, dx.",
+        "Declare it in the part that reads it: means = ('dx_travel',), or as an upload.",
+    ):
         server_round(method, method.start(X), View("mean", {"dx": X, "S": 1}), 0, 5)
+
+
+def test_a_constant_of_the_other_side() -> None:
+    with says(
+        UndeclaredName,
+        "Blend reads v.N, which only hooks of the server have.",
+        "It may read: x.",
+        "Move what needs it to the other side, or do without.",
+    ):
+        _ = View("Blend", {"x": X}).N
+    with pytest.raises(UndeclaredName, match=r"v\.lr, which only hooks of the client have"):
+        _ = View("Dual", {"x": X, "S": 1, "N": 2}).lr
+
+
+def test_a_refused_upload_leaves_no_trace_in_the_mean() -> None:
+    """What is left out is left out whole: the others' mean is theirs."""
+    method = methods.scaffold(steps=1, lr=1.0, clip=None, weight_decay=0.0)
+    sent = {"x": torch.zeros(2), "c": torch.zeros(2)}
+    uploads = [
+        client_round(method, sent, {}, data([-float(g)] * 2, client=i), 0)[0]
+        for i, g in enumerate((1, 100, 1))
+    ]
+    uploads[1].vectors["dc"][0][0] = float("nan")
+    mean = Mean(method, method.start(torch.zeros(2)))
+    mean.add(uploads[0])
+    with pytest.raises(NonFiniteError, match="Client 1 sent dc with 1 of 2"):
+        mean.add(uploads[1])
+    mean.add(uploads[2])
+    result = mean.result()
+    assert result.S == 2
+    assert torch.equal(result.dx, torch.ones(2))
+
+
+def test_an_upload_of_another_method() -> None:
+    upload, _ = client_round(methods.fedavg(steps=1), {"x": X}, {}, data([0.0, 1.0]), 0)
+    with says(
+        FederationError,
+        "Client 0 sent dx, expected dx, dc.",
+        "It runs another method: check its configuration.",
+    ):
+        Mean(methods.scaffold(), methods.scaffold().start(X)).add(upload)
+
+
+def test_a_client_without_samples_under_sample_weights() -> None:
+    method = methods.fedavg(steps=1, weights="samples")
+    empty = replace(data([0.0, 1.0]), samples=0)
+    with says(
+        FederationError,
+        "Client 0 has samples=0, expected at least 1, for means are weighted by samples.",
+        "Give its count, or weights='uniform'.",
+    ):
+        one_round(method, method.start(X), {}, [empty], 0, 5)
+
+
+def test_rates_that_sum_to_nothing() -> None:
+    method = Method(local=SGD(lr=warm_up, steps=1))
+    with says(
+        CompositionError,
+        "The rates of round 0 sum to 0.0 over 1 steps, expected more than 0.",
+        f"Let lr(t, k, K) of {method.local!r} start above 0.",
+    ):
+        client_round(method, {"x": X}, {}, data([0.0, 1.0]), 0)
+
+
+def warm_up(t: int, k: int, K: int) -> float:
+    return 0.1 * t
+
+
+def test_a_hook_that_returns_nothing() -> None:
+    method = Method(local=LOCAL, correct=(Silent(),))
+    with says(
+        CompositionError,
+        "A hook of Silent returned None, expected a dict of vectors.",
+        "Return {} where there is nothing new.",
+    ):
+        client_round(method, {"x": X}, {}, data([0.0, 1.0]), 0)
+    with pytest.raises(CompositionError, match="A hook of Vague returned None"):
+        client_round(Method(local=LOCAL, perturb=Vague(0.1)), {"x": X}, {}, data([0.0, 1.0]), 0)
+
+
+@dataclass(frozen=True)
+class Silent(Correction):
+    def direction(self, g, w, v):
+        """g ← g"""
+        return g
+
+    def finish(self, y, v):
+        """nothing"""
+
+
+@dataclass(frozen=True)
+class Vague(SAM):
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w)"""
+        return grad(w), None
+
+
+def test_a_name_that_one_part_reads_twice() -> None:
+    with pytest.raises(CompositionError) as error:
+        Method(local=LOCAL, correct=(ControlVariates(),), also=(Twice(),))
+    assert str(error.value).splitlines() == [
+        "Twice declares 'c' 2 times among broadcast, keep and notes, expected once.",
+        "v.c could only be one of them: rename the others.",
+    ]
+
+
+@dataclass(frozen=True)
+class Twice(Part):
+    broadcast, notes = ("c",), ("c",)
+
+
+def test_what_one_part_keeps_and_another_sends_may_share_a_name() -> None:
+    method = Method(local=LOCAL, correct=(KeepsDc(), ControlVariates()))
+    upload, kept = client_round(method, {"x": X, "c": 0 * X}, {}, data([0.0, 1.0], [0.0, 1.0]), 0)
+    assert torch.equal(kept["dc"], torch.tensor([7.0, 7.0]))
+    assert not torch.equal(upload.vectors["dc"][0], kept["dc"])
+
+
+@dataclass(frozen=True)
+class KeepsDc(Correction):
+    keep = ("dc",)
+
+    def direction(self, g, w, v):
+        """g ← g"""
+        return g
+
+    def finish(self, y, v):
+        """dc ← 7"""
+        return {"dc": torch.full_like(y, 7.0)}
+
+
+def test_running_statistics_without_a_flat_model() -> None:
+    from flatfed.parts.track import RunningStatistics
+
+    method = Method(local=LOCAL, also=(RunningStatistics(),))
+    with pytest.raises(FederationError, match="expected an oracle that can observe"):
+        client_round(method, {"x": X, "buffers": X}, {}, data([0.0, 1.0]), 0)
+
+
+def test_a_size_of_a_vector_that_is_not_there() -> None:
+    with says(
+        CompositionError,
+        "fedavg got sizes of bufers, which it does not send or keep.",
+        "Its vectors: dx.",
+    ):
+        methods.fedavg().bill(1000, bufers=10)
+
+
+@pytest.mark.parametrize("switch", ["lf", "lu", "gu"])
+def test_a_switch_is_true_or_false(switch) -> None:
+    with says(CompositionError, f"fedvssam got {switch}='False', expected True or False."):
+        methods.fedvssam(**{switch: "False"})
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    import numpy as np
+
+    method = methods.fedsam(rho=np.float32(0.5), steps=np.int64(3), lr=np.float64(0.1))
+    assert method.local.steps_for(1) == 3
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:

@@ -53,6 +53,16 @@ def test_hvp_is_the_hessians() -> None:
     torch.testing.assert_close(model.hvp(model.x0, u, batch()), H @ u, rtol=1e-10, atol=1e-12)
 
 
+def test_derivatives_do_not_depend_on_grad_mode() -> None:
+    model = FlatModel(net())
+    u = torch.randn(model.d, dtype=torch.float64)
+    g, Hu = model.grad(model.x0, batch()), model.hvp(model.x0, u, batch())
+    with torch.no_grad():
+        assert torch.equal(model.grad(model.x0, batch()), g)
+        assert torch.equal(model.hvp(model.x0, u, batch()), Hu)
+    assert (Hu != 0).any()
+
+
 def test_hvp_of_a_linear_loss_is_zero() -> None:
     model = FlatModel(nn.Linear(4, 1), loss=lambda outputs, targets: outputs.mean())
     assert (model.hvp(model.x0, model.x0, (X, Y)) == 0).all()
@@ -197,6 +207,21 @@ def test_no_perturbed_pass_moves_running_statistics(name) -> None:
     assert torch.equal(iterates[0], model.x0)
 
 
+def test_what_is_in_evaluation_mode_under_a_training_module_stays_in_it() -> None:
+    """An adapter's frozen, evaluated BatchNorm is a constant, as in a plain loop."""
+    torch.manual_seed(3)
+    frozen = nn.BatchNorm1d(4).requires_grad_(False)
+    frozen(X * 5 + 1)
+    module = nn.Sequential(frozen, nn.Linear(4, 3)).train()
+    module[0].eval()
+    model = FlatModel(module)
+    expected = nn.functional.cross_entropy(module(X), Y)
+    assert torch.equal(model.loss(model.x0, (X, Y)), expected.detach())
+    assert torch.equal(model.observe(model.x0, X, model.b0), model.b0)
+    evaluated = FlatModel(module.eval())
+    assert not torch.equal(evaluated.loss(model.x0, (X, Y)), expected)
+
+
 def test_buffers_outside_the_state_dict_do_not_travel() -> None:
     class Table(nn.Module):
         def __init__(self) -> None:
@@ -218,7 +243,13 @@ BAD_MODULES = [
     (nn.Linear, r"FlatModel got type, expected a torch.nn.Module"),
     (
         nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()),
-        "torch.float32 on cpu, torch.float64 on cpu, expected one floating type",
+        "torch.float32 on cpu, torch.float64 on cpu, expected all torch.float32 or all",
+    ),
+    (nn.Linear(2, 2).half(), "torch.float16 on cpu, expected all torch.float32 or all"),
+    (nn.LazyLinear(2), "LazyLinear has lazy parameters without a shape, expected shapes"),
+    (
+        nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, momentum=None)),
+        "Sequential has a BatchNorm with momentum=None, expected a number",
     ),
 ]
 

@@ -10,7 +10,7 @@ import torch
 
 from flatfed import methods
 from flatfed.method import Method
-from flatfed.part import Correction
+from flatfed.part import Correction, Part
 from flatfed.parts.correct import Dual
 from flatfed.parts.server import Average
 from problems import Quadratics, Run
@@ -298,6 +298,8 @@ def test_a_fresh_variate_is_the_rate_weighted_mean_of_the_gradients_used(name) -
         def __init__(self, perturb):
             self.perturb = perturb
 
+        observe = Part.observe
+
         def __getattr__(self, attribute):
             return getattr(self.perturb, attribute)
 
@@ -476,3 +478,27 @@ def test_a_round_leaves_no_reference_cycle() -> None:
             assert not any(ref() is not None for ref in vectors), name
         finally:
             gc.enable()
+
+
+def test_sample_weights_weigh_variates_and_duals_by_n_over_the_mean_n() -> None:
+    """S/N·mean(dc) is (1/N)·Σ(n_i/n̄)·dc_i with the cohort's mean count n̄."""
+    from flatfed.rounds import broadcast, client_round
+
+    method, problem = replace(m("scaffold"), weights="samples"), Quadratics(3)
+    start = method.start(torch.from_numpy(problem.x0))
+    sent = broadcast(method, start, 0, problem.N)
+    cohort = problem.cohort(0)
+    uploads = [client_round(method, sent, {}, problem.data(i, 0), 0)[0] for i in cohort]
+    n = problem.samples[cohort]
+    shares = n / n.mean()
+    c = sum(s * u.vectors["dc"][0] for s, u in zip(shares, uploads, strict=True)) / problem.N
+    torch.testing.assert_close(Run(method, problem, 1).state["c"], c, rtol=0, atol=1e-12)
+
+
+def test_a_rate_that_is_a_function_is_not_decayed_on_top() -> None:
+    def rate(t: int, k: int, K: int) -> float:
+        return 0.1 / (1 + t)
+
+    assert methods.fedavg(lr=rate, steps=1).local.rates(9, 1) == [0.01]
+    assert methods.fedavg(lr=rate, lr_decay=0.5, steps=1).local.rates(1, 1) == [0.025]
+    assert methods.fedavg(lr=0.1, lr_decay=0.5, steps=1).local.rates(1, 1) == [0.05]

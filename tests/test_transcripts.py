@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from importlib import import_module
+from typing import get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -123,9 +124,11 @@ def test_every_catalogue_entry_has_a_transcript() -> None:
 
 
 def test_every_option_of_every_method_is_held_against_its_transcript() -> None:
-    """Each parameter that is a choice appears in CASES with a value other than its default."""
-    for name in methods.CATALOGUE:
+    """Every value that a parameter may choose from appears in CASES, or is its default."""
+    for name, factory in methods.CATALOGUE.items():
+        hints = get_type_hints(factory)
         for key, default in methods.parameters(name).items():
-            if isinstance(default, (str, bool)) or default is None:
-                tried = {s[key] for n, s in CASES if n == name and key in s}
-                assert tried - {default}, f"{name}({key}=...)"
+            choices = {True, False} if hints[key] is bool else set(get_args(hints[key]))
+            choices = {c for c in choices if isinstance(c, (str, bool))}
+            tried = {default, *(s[key] for n, s in CASES if n == name and key in s)}
+            assert choices <= tried, f"{name}({key}=...): {choices - tried}"

@@ -12,6 +12,7 @@ class Bill:
 
     down: tuple[str, ...]
     up: tuple[str, ...]
+    up_minimal: tuple[str, ...]  # of these, what the server could not work out from the rest
     kept: tuple[str, ...]
     gradients_per_step: int
     gradients_per_round: tuple[str, ...]  # extra ones: "whole" passes over all local data
@@ -35,10 +36,12 @@ class Bill:
         return self._bytes(self.kept)
 
     def __str__(self) -> str:
+        would_do = len(self.up_minimal)
+        minimal = f" ({would_do}d would do)" if would_do < len(self.up) else ""
         plural = "" if self.gradients_per_step == 1 else "s"
         extra = {"whole": ", one full local gradient a round", "first": ", one more a round"}
         return (
-            f"down {len(self.down)}d, up {len(self.up)}d, kept {len(self.kept)}d, "
+            f"down {len(self.down)}d, up {len(self.up)}d{minimal}, kept {len(self.kept)}d, "
             f"{self.gradients_per_step} gradient{plural} a step"
             + "".join(extra[name] for name in self.gradients_per_round)
         )

@@ -16,7 +16,7 @@ Line = tuple[str, str]  # an equation, and whose it is
 def algorithm_box(method: Method) -> str:
     """Every equation line in execution order, with the bill on top."""
     walk: tuple[tuple[Sequence[Part], str], ...] = (
-        (method.also, "observe"),
+        (method.parts, "observe"),
         ((method.objective,), "value"),
         ((method.perturb,), "gradient"),
         ((method.local,), "prepare"),

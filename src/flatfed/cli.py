@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
-import tomllib
 from typing import Any, NoReturn
 
 import click
@@ -35,6 +35,10 @@ def _refuse(error: FlatfedError) -> NoReturn:
 @click.option("--debug", is_flag=True, help="Show the traceback of an error.")
 def main(debug: bool) -> None:
     """Federated learning that lands in flat minima."""
+    for stream in (sys.stdout, sys.stderr):
+        # Equations need more letters than a pipe may have been given.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")
 
 
 @main.command("methods")
@@ -55,6 +59,7 @@ def methods_command(as_json: bool) -> None:
                 "paper": REFERENCES[method.paper],
                 "down": len(bill.down),
                 "up": len(bill.up),
+                "up_minimal": len(bill.up_minimal),
                 "kept": len(bill.kept),
                 "gradients_per_step": bill.gradients_per_step,
                 "parameters": methods.parameters(name),
@@ -72,7 +77,7 @@ def methods_command(as_json: bool) -> None:
         table.add_column(column)
     for column in ("down", "up", "kept", "gradients/step"):
         table.add_column(column, justify="right")
-    table.add_column("parameters")
+    table.add_column("parameters", overflow="fold")
     for row in rows:
         said = ", ".join(f"{key}={value}" for key, value in row["parameters"].items())
         vectors = (f"{row[column]}d" for column in ("down", "up", "kept"))
@@ -97,17 +102,22 @@ def describe(method: str, settings: tuple[str, ...]) -> None:
     click.echo(built.cite())
 
 
+WORDS = {"true": True, "false": False, "none": None}
+
+
 def _setting(text: str) -> tuple[str, Any]:
-    """One key=value, its value read as TOML and otherwise as a plain word."""
+    """One key=value: a number, true, false, none, and anything else a word."""
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise SpecError(
             f"--set got {text!r}, expected key=value.\nWrite for example --set rho=0.05."
         )
-    try:
-        return key, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key, None if value == "none" else value
+    for number in (int, float):
+        try:
+            return key, number(value)
+        except ValueError:
+            continue
+    return key, WORDS.get(value.lower(), value.strip("\"'"))
 
 
 @main.command()
@@ -145,11 +155,13 @@ def _load(target: str) -> Any:
     sys.path.insert(0, "")
     try:
         module = import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise SpecError(
-            f"no module {error.name!r} found for {target!r}.\nRun from the folder that holds it, "
-            "and leave out .py."
-        ) from error
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and module_name.startswith(str(error.name)):
+            raise SpecError(
+                f"no module {error.name!r} found for {target!r}.\nRun from the folder that holds "
+                "it, and leave out .py."
+            ) from error
+        raise SpecError(_failed(f"importing {module_name}", error)) from error
     if not hasattr(module, name):
         found = ", ".join(n for n, v in vars(module).items() if isinstance(v, Method))
         raise SpecError(
@@ -157,10 +169,21 @@ def _load(target: str) -> Any:
             f"Methods in it: {found or 'none'}."
         )
     method = getattr(module, name)
-    method = method() if callable(method) else method
+    if callable(method):
+        try:
+            method = method()
+        except FlatfedError:
+            raise
+        except Exception as error:
+            raise SpecError(_failed(f"calling {target} without arguments", error)) from error
     if not isinstance(method, Method):
         raise SpecError(
             f"{target} is {type(method).__name__}, expected a Method or a function that returns "
             "one."
         )
     return method
+
+
+def _failed(doing: str, error: Exception) -> str:
+    first = next(iter(str(error).splitlines()), "")
+    return f"{doing} failed with {type(error).__name__}: {first}\nflatfed --debug shows where."

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from numbers import Integral, Real
 from typing import NoReturn
 
 
@@ -79,7 +80,7 @@ def within(owner: object, name: str, interval: str, hint: str = "") -> None:
     """Refuse a field that is no number of an interval, written as in a book: "[0, 1)", "(0, ∞)"."""
     value = getattr(owner, name)
     low, high = (float(end.replace("∞", "inf")) for end in interval[1:-1].split(","))
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     open_ends = [low] * (interval[0] == "(") + [high] * (interval[-1] == ")")
     if not number or not low <= value <= high or value in open_ends:
         refuse(owner, name, f"a number in {interval}", hint)
@@ -92,7 +93,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."
 
 
-def one_of(owner: object, name: str, value: object, *allowed: str) -> None:
+def whole(owner: object, name: str, least: int) -> None:
+    """Refuse a field that is no whole number of at least so much."""
+    value = getattr(owner, name)
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        refuse(owner, name, f"a whole number ≥ {least}")
+
+
+def one_of(owner: object, name: str, value: object, *allowed: object) -> None:
     """Refuse an option that is none of these; `owner` is a part, or a method's name."""
     if value not in allowed:
         who = owner if isinstance(owner, str) else type(owner).__name__

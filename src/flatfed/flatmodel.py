@@ -46,13 +46,27 @@ class FlatModel:
                 f"{type(module).__name__} has no trainable parameters ({frozen} are frozen), "
                 "expected at least one.\nSet requires_grad=True on what should be trained."
             )
+        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in trained.values()):
+            raise ModelError(
+                f"{type(module).__name__} has lazy parameters without a shape, expected shapes.\n"
+                "Run it once on a batch first."
+            )
         kinds = {(p.dtype, p.device) for p in trained.values()}
-        if len(kinds) > 1 or not next(iter(trained.values())).is_floating_point():
+        if len(kinds) > 1 or not {dtype for dtype, _ in kinds} <= {torch.float32, torch.float64}:
             listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
             raise ModelError(
-                f"{type(module).__name__} has trainable parameters of {listed}, expected one "
-                "floating type on one device.\nConvert it first, for example module.float()."
+                f"{type(module).__name__} has trainable parameters of {listed}, expected all "
+                "torch.float32 or all torch.float64, on one device.\n"
+                "Convert it first, for example module.float()."
             )
+        if any(_cumulative(part) for part in self._module.modules()):
+            raise ModelError(
+                f"{type(module).__name__} has a BatchNorm with momentum=None, expected a number: a "
+                "cumulative mean counts one client's batches.\n"
+                "Set momentum=0.1, or use GroupNorm."
+            )
+        # What its owner has put in evaluation mode, under a module that trains, stays in it.
+        self._still = [m for m in self._module.modules() if module.training and not m.training]
         self.layout: Layout = lay_out({name: p.shape for name, p in trained.items()})
         self.x0: Vec = _flatten(trained.values())
         # What a state dict holds beside parameters is what training may move; integer counters and
@@ -73,7 +87,7 @@ class FlatModel:
 
     def loss(self, w: Vec, batch: Batch, *, seed: int | None = None) -> Tensor:
         """F(w) on a batch in training mode, differentiable in w; `seed` fixes dropout."""
-        with _seeded(seed):
+        with _seeded(seed, w.device):
             outputs = self._call(self._cut(w), batch[0], self._scratch(None), train=True)
             return self._loss(outputs, batch[1])
 
@@ -85,13 +99,14 @@ class FlatModel:
 
     def hvp(self, w: Vec, u: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
         """∇²F(w)·u on a batch."""
-        leaves, loss = self._leaves(w, batch, seed)
-        first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
-        along = list(self._cut(u).values())
-        inner = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
-        if not inner.requires_grad:  # a loss linear in w
-            return torch.zeros_like(w)
-        return _flatten(torch.autograd.grad(inner, leaves, materialize_grads=True))
+        with torch.enable_grad():
+            leaves, loss = self._leaves(w, batch, seed)
+            first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
+            along = self._cut(u.detach()).values()
+            inner = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
+            if not inner.requires_grad:  # a loss linear in w
+                return torch.zeros_like(w)
+            return _flatten(torch.autograd.grad(inner, leaves, materialize_grads=True))
 
     def outputs(
         self, w: Vec, inputs: Tensor, *, buffers: Vec | None = None, train: bool = False
@@ -126,7 +141,7 @@ class FlatModel:
         # Leaves that share w's memory: differentiating through the cuts would write a zero vector
         # of length d for every tensor.
         cut = {name: part.requires_grad_() for name, part in self._cut(w.detach()).items()}
-        with torch.enable_grad(), _seeded(seed):
+        with torch.enable_grad(), _seeded(seed, w.device):
             outputs = self._call(cut, batch[0], self._scratch(None), train=True)
             loss = self._loss(outputs, batch[1])
         return list(cut.values()), loss
@@ -135,6 +150,8 @@ class FlatModel:
         self, cut: dict[str, Tensor], inputs: Tensor, scratch: dict[str, Tensor], *, train: bool
     ) -> Tensor:
         self._module.train(train)
+        for part in self._still:
+            part.training = False
         outputs: Tensor = functional_call(self._module, {**cut, **scratch}, (inputs,))
         return outputs
 
@@ -172,6 +189,12 @@ class BatchOracle:
         return self.model.observe(w, self.batch[0], buffers)
 
 
+def _cumulative(part: nn.Module) -> bool:
+    return isinstance(part, nn.modules.batchnorm._NormBase) and (
+        part.track_running_stats and part.momentum is None
+    )
+
+
 def _checked(name: str, given: Vec, expected: Vec) -> None:
     if given.shape != expected.shape:
         raise ModelError(
@@ -185,11 +208,14 @@ def _flatten(tensors: Iterable[Tensor]) -> Vec:
 
 
 @contextmanager
-def _seeded(seed: int | None) -> Iterator[None]:
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
     """Dropout draws from torch's generator: give it a seed of its own, and its state back."""
     if seed is None:
         yield
     else:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
+            torch.default_generator.manual_seed(seed)
+            if devices:
+                torch.cuda.manual_seed(seed)
             yield

@@ -21,6 +21,7 @@ class Upload:
 
     client: int
     vectors: Mapping[str, tuple[Tensor, ...]]
+    lengths: Mapping[str, int]  # of the vectors that those tensors stand for
     K: int
     travel: float
     samples: int
@@ -42,23 +43,27 @@ class Mean:
 
     def add(self, upload: Upload) -> None:
         """Take in one client's upload."""
+        if self._method.weights == "samples" and upload.samples < 1:
+            raise FederationError(
+                f"Client {upload.client} has samples={upload.samples}, expected at least 1, for "
+                "means are weighted by samples.\nGive its count, or weights='uniform'."
+            )
         if upload.client <= self._last:
             raise FederationError(
                 f"Client {upload.client}'s upload came after client {self._last}'s, expected each "
                 "client once and in order.\nSort uploads by client before adding them."
             )
-        self._last = upload.client
         weight = float(upload.samples) if self._method.weights == "samples" else 1.0
-        for name, sent in upload.vectors.items():
-            vector = self._method.compress.decode(sent, self._x)
-            self._inspect(upload.client, name, vector)
+        # All of it is looked at before any of it is added: a refused upload leaves no trace.
+        vectors = {name: self._decoded(upload, name) for name in self._method.uploads}
+        self._last = upload.client
+        for name, vector in vectors.items():
             self._accumulate(name, vector, weight)
-            if name == "dx":
-                # Ratios are averaged, not divided once: clients may differ in K and in Ση.
-                if "dx_K" in self._wanted:
-                    self._accumulate("dx_K", vector, weight / upload.K)
-                if "dx_travel" in self._wanted:
-                    self._accumulate("dx_travel", vector, weight / upload.travel)
+        # Ratios are averaged, not divided once: clients may differ in K and in Ση.
+        if "dx_K" in self._wanted:
+            self._accumulate("dx_K", vectors["dx"], weight / upload.K)
+        if "dx_travel" in self._wanted:
+            self._accumulate("dx_travel", vectors["dx"], weight / upload.travel)
         self._weight += weight
         self._K += weight * upload.K
         self._travel += weight * upload.travel
@@ -70,11 +75,22 @@ class Mean:
         else:
             self._sums[name] = vector * weight
 
-    def _inspect(self, client: int, name: str, vector: Vec) -> None:
-        if name == "dx" and vector.shape != self._x.shape:
+    def _decoded(self, upload: Upload, name: str) -> Vec:
+        client = upload.client
+        if name not in upload.vectors:
+            raise FederationError(
+                f"Client {client} sent {', '.join(upload.vectors) or 'nothing'}, expected "
+                f"{', '.join(self._method.uploads)}.\nIt runs another method: check its "
+                "configuration."
+            )
+        length = upload.lengths[name]
+        like = self._x if length == self._x.numel() else self._x.new_empty(length)
+        vector = self._method.compress.decode(upload.vectors[name], like)
+        expected = self._x if name == "dx" else self._sums.get(name, vector)
+        if vector.shape != expected.shape:
             raise FederationError(
                 f"Client {client} sent {name} with shape {tuple(vector.shape)}, expected "
-                f"{tuple(self._x.shape)}.\nIt trained another model: check its configuration."
+                f"{tuple(expected.shape)}.\nIt trained another model: check its configuration."
             )
         # A sum is finite only if every term is, save for overflow: look closer only then.
         if not vector.sum().isfinite() and not vector.isfinite().all():
@@ -84,6 +100,7 @@ class Mean:
                 "infinite, expected finite numbers.\nLower its learning rate, set clip, or leave "
                 "the client out."
             )
+        return vector
 
     def result(self, views: type[View] = View) -> View:
         """mean(·) of every upload, and of K and Ση."""

@@ -19,6 +19,6 @@ def keep_pages() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _A_GIBIBYTE)) and bool(
-        mallopt(_M_TRIM_THRESHOLD, _A_GIBIBYTE)
-    )
+    kept = bool(mallopt(_M_TRIM_THRESHOLD, _A_GIBIBYTE))
+    # glibc has had an upper limit of 32 MiB for this one.
+    return kept and any(mallopt(_M_MMAP_THRESHOLD, size) for size in (_A_GIBIBYTE, 32 << 20))

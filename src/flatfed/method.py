@@ -47,7 +47,9 @@ class Method:
     topology: Topology = Star()  # who talks to whom
     objective: Objective = DataLoss()  # what is minimised on a batch
     also: tuple[Part, ...] = ()  # parts that only keep a shared vector
-    weights: Literal["uniform", "samples"] = "uniform"  # of the cohort's mean
+    # Of the cohort's mean. "samples" weighs every upload by n_i, so that S/N·mean(dc) is
+    # (1/N)·Σ(n_i/n̄)·dc_i with the cohort's mean count n̄, as public code for unequal clients has it.
+    weights: Literal["uniform", "samples"] = "uniform"
     name: str = "unnamed"
     paper: str = ""  # key of flatfed.references
     family: str = ""
@@ -69,23 +71,27 @@ class Method:
         >>> methods.scaffold().names("broadcast")
         ('c',)
         """
-        found = (name for part in (*self.parts, self.compress) for name in getattr(part, kind))
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(name for name, _ in self.owned(kind)))
 
     @property
     def uploads(self) -> tuple[str, ...]:
         """What client i sends, dx first."""
-        return tuple(dict.fromkeys(("dx", *self.names("upload"))))
+        sent = (name for part in self.parts for name in part.upload)
+        return tuple(dict.fromkeys(("dx", *sent)))
 
     def owned(self, kind: str) -> Iterator[tuple[str, Part]]:
         """Every vector of one kind with the part that declares it."""
-        for part in (*self.parts, self.compress):
+        for part in self.parts:
             for name in getattr(part, kind):
                 yield name, part
+        # A compressor keeps what it keeps of every upload; its first value comes with the upload.
+        for name in getattr(self.compress, kind):
+            for upload in self.uploads if kind == "keep" else ("",):
+                yield f"{name}:{upload}".rstrip(":"), self.compress
 
     def fresh(self, kind: str, x: Vec) -> dict[str, Vec]:
         """First values of every vector of one kind."""
-        return {name: part.init(name, x) for name, part in self.owned(kind)}
+        return {name: part.init(name, x) for part in self.parts for name in getattr(part, kind)}
 
     def start(self, x: Vec, **given: Vec) -> dict[str, Vec]:
         """The server's state before round 0; `given` replaces first values (buffers, for one)."""
@@ -108,11 +114,19 @@ class Method:
         >>> methods.fedtoga().bill(1_000_000).bytes_down
         8000000
         """
+        vectors = {*self.names("server"), *self.uploads, *self.names("keep")}
+        if unknown := set(sizes) - vectors:
+            raise CompositionError(
+                f"{self.name} got sizes of {', '.join(sorted(unknown))}, which it does not send or "
+                f"keep.\nIts vectors: {', '.join(sorted(vectors))}."
+            )
+        derivable = self.names("derivable")
         return Bill(
             down=("x", *self.names("broadcast")),
             up=self.uploads,
+            up_minimal=tuple(name for name in self.uploads if name not in derivable),
             kept=self.names("keep"),
-            gradients_per_step=self.perturb.gradients,
+            gradients_per_step=self.perturb.gradients * self.objective.gradients,
             gradients_per_round=self.names("asks"),
             d=d,
             sizes=sizes,
@@ -163,11 +177,21 @@ class Method:
 
     def _check_owners(self) -> None:
         for part in (*self.parts, self.compress):
-            for kind in DECLARATIONS:
+            for kind in (*DECLARATIONS, "derivable"):
                 if not isinstance(getattr(part, kind), tuple):
                     raise CompositionError(
                         f"{_name(part)} declares {kind}={getattr(part, kind)!r}, expected a tuple "
                         f"of names.\nWrite {kind} = ({getattr(part, kind)!r},)."
+                    )
+        for part in (*self.parts, self.compress):
+            read = Counter((*part.broadcast, *part.keep, *part.notes))
+            for name, count in read.items():
+                if count > 1:
+                    raise CompositionError(
+                        f"{_name(part)} declares {name!r} {count} times among broadcast, keep and "
+                        "notes, expected once.\n"
+                        f"v.{name} could only be one of them: rename the "
+                        "others."
                     )
         for kind, known in (("means", ("dx_K", "dx_travel")), ("asks", ("first", "whole"))):
             for name, part in self.owned(kind):
@@ -213,6 +237,8 @@ def _name(part: Part) -> str:
 
 
 def _owners_hint(name: str, reader: Part) -> str:
+    from flatfed import methods  # noqa: F401  # makes every published part known
+
     # The one that came with the reader, in its paper's file, is the likeliest.
     owners = sorted(
         _known_owners(Part, name),

@@ -45,12 +45,18 @@ class View:
     def __getattr__(self, name: str) -> Vec:
         if name.startswith("_"):  # copy and pickle look for these
             raise AttributeError(name)
+        reader = self.__dict__["_reader"]
         legal = ", ".join(sorted(n for n in self.__dict__ if n[0] != "_"))
-        raise UndeclaredName(
-            f"{self._reader} reads v.{name} without declaring it.\n"
-            f"It may read: {legal}.\n"
-            f"Declare it in one of the part's tuples: {', '.join(DECLARATIONS)}."
-        )
+        said = f"{reader} reads v.{name} without declaring it."
+        remedy = f"Declare it in one of the part's tuples: {', '.join(DECLARATIONS)}."
+        if reader == "mean":
+            said = f"A server hook reads mean.{name}, and no part declares it."
+            remedy = f"Declare it in the part that reads it: means = ({name!r},), or as an upload."
+        elif name in ("S", "N", "k", "K", "lr", "travel", "layout"):
+            side = "server" if name in ("S", "N") else "client"
+            said = f"{reader} reads v.{name}, which only hooks of the {side} have."
+            remedy = "Move what needs it to the other side, or do without."
+        raise UndeclaredName(f"{said}\nIt may read: {legal}.\n{remedy}")
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Views are read-only: return {{{name!r}: ...}} from the hook.")
@@ -74,6 +80,7 @@ class Part:
     upload: ClassVar[tuple[str, ...]] = ()  # client i sends these beside dx; "dx" replaces dx
     means: ClassVar[tuple[str, ...]] = ()  # server hooks read these means: "dx_K", "dx_travel"
     asks: ClassVar[tuple[str, ...]] = ()  # extra gradients, one a round: "whole", "first"
+    derivable: ClassVar[tuple[str, ...]] = ()  # uploads the server could work out from dx, K and Ση
     result: ClassVar[str] = ""  # the server vector that is evaluated and saved in place of x
     references: ClassVar[tuple[str, ...]] = ()  # who invented it (keys of flatfed.references)
 
@@ -129,6 +136,8 @@ class Correction(Part, abc.ABC):
 class Objective(Part, abc.ABC):
     """What is minimised on a batch."""
 
+    gradients: ClassVar[int] = 1  # times `value` asks the batch
+
     @abc.abstractmethod
     def value(self, w: Vec, batch: Oracle, v: View) -> Vec:
         """Client, whenever a gradient is asked for: the objective's gradient at w."""
@@ -167,7 +176,7 @@ class ServerUpdate(Part, abc.ABC):
 
 
 class Compressor(Part, abc.ABC):
-    """What travels instead of a vector."""
+    """What travels instead of a vector. What it keeps, it keeps of every upload."""
 
     @abc.abstractmethod
     def encode(self, a: Vec, v: View) -> tuple[tuple[Tensor, ...], Named]:

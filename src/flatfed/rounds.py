@@ -38,9 +38,11 @@ class LocalData:
     layout: Layout | None = None  # None: one tensor called "weight"
 
 
-def broadcast(method: Method, state: Named, t: int, N: int) -> dict[str, Vec]:
+def broadcast(
+    method: Method, state: Named, t: int, N: int, *, views: type[View] = View
+) -> dict[str, Vec]:
     """What the server sends to every client of the cohort."""
-    x = method.server.start(state["x"], _server_view(method.server, state, t, 0, N, View))
+    x = method.server.start(state["x"], _server_view(method.server, state, t, 0, N, views))
     return {"x": x, **{name: state[name] for name in method.names("broadcast")}}
 
 
@@ -66,8 +68,13 @@ def client_round(
             part=type(method.local).__name__,
         )
     rates = method.local.rates(t, K)
+    if not sum(rates) > 0:
+        raise CompositionError(
+            f"The rates of round {t} sum to {sum(rates)!r} over {K} steps, expected more than 0.\n"
+            f"Let lr(t, k, K) of {method.local!r} start above 0."
+        )
     seen = _Client(method, sent, kept, data, t, rates, views)
-    observers = [part for part in method.also if type(part).observe is not Part.observe]
+    observers = [part for part in method.parts if type(part).observe is not Part.observe]
     part: Part = method.perturb
     k = 0
     try:
@@ -88,29 +95,32 @@ def client_round(
         k = K
         done: dict[str, Vec] = {"dx": w - x}
         for part in method.parts:
-            new = part.finish(w, seen.by(part, K))
-            done |= _declared(part, new, (*part.keep, *part.upload))
-        kept = {**seen.kept, **{n: done[n] for n in method.names("keep") if n in done}}
+            new = _declared(part, part.finish(w, seen.by(part, K)), (*part.keep, *part.upload))
+            seen.kept.update({name: new[name] for name in part.keep if name in new})
+            done |= {name: new[name] for name in part.upload if name in new}
         part = method.compress
         vectors: dict[str, tuple[Tensor, ...]] = {}
         for name in method.uploads:
             if name not in done:
                 raise _missing(method, name)
-            vectors[name], new = method.compress.encode(done[name], seen.by(part, K))
-            kept |= _declared(part, new, part.keep)
+            vectors[name], new = method.compress.encode(done[name], seen.encoding(name, done[name]))
+            for kind, vector in _declared(part, new, part.keep).items():
+                seen.kept[f"{kind}:{name}"] = vector
     except FlatfedError:
         raise
     except Exception as error:
         where = f"step {k} of {K}" if k < K else "the end of its steps"
         raise ClientError(
             f"Client {data.client} failed in round {t} at {where}, in {type(part).__name__}: "
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}\n"
+            "What raised it is this error's cause (__cause__).",
             client=data.client,
             t=t,
             k=k,
             part=type(part).__name__,
         ) from error
-    return Upload(data.client, vectors, K, sum(rates), data.samples), kept
+    lengths = {name: done[name].numel() for name in vectors}
+    return Upload(data.client, vectors, lengths, K, sum(rates), data.samples), seen.kept
 
 
 class _Client:
@@ -154,9 +164,18 @@ class _Client:
             names[name] = getattr(self, "_" + name)(part)
         return self._views(type(part).__name__, names)
 
+    def encoding(self, name: str, a: Vec) -> View:
+        """The compressor's view while it encodes one upload: what it keeps, it keeps of each."""
+        part = self._method.compress
+        names = {**self._constants, "k": len(self._rates), "lr": self._rates[-1]}
+        for kind in part.keep:
+            kept = self.kept.get(f"{kind}:{name}")
+            names[kind] = part.init(kind, a) if kept is None else kept
+        return self._views(type(part).__name__, names)
+
     def note(self, part: Part, new: Named) -> None:
         """Take over what a part returned during the steps."""
-        for name, vector in new.items():
+        for name, vector in (new or _declared(part, new, ())).items():
             if name in part.keep:
                 self.kept[name] = vector
             elif name in part.notes:
@@ -231,6 +250,11 @@ def _server_view(part: Part, state: Named, t: int, S: int, N: int, views: type[V
 
 
 def _declared(part: Part, new: Named, allowed: Iterable[str]) -> Named:
+    if not isinstance(new, Mapping):
+        raise CompositionError(
+            f"A hook of {type(part).__name__} returned {new!r}, expected a dict of vectors.\n"
+            "Return {} where there is nothing new."
+        )
     if new:
         extra = set(new) - set(allowed)
         if extra:

@@ -64,9 +64,10 @@ class Trace:
     state: dict[str, Vec]
     kept: dict[int, Named] = field(default_factory=dict)
     reads: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict)
-    uploads: list[Upload] = field(default_factory=list)
+    arrived: list[tuple[int, Named]] = field(default_factory=list)  # client, decoded uploads
     counted: list[tuple[int, int, int]] = field(default_factory=list)  # client, K, gradients
     changed: list[str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)
     downs: list[Named] = field(default_factory=list)
 
 
@@ -84,15 +85,17 @@ def _recording(reads: dict[tuple[str, str, str], list[Any]], side: str) -> type[
     return Recording
 
 
-def trace(method: Method, dtype: torch.dtype = torch.float64) -> Trace:
+def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool = False) -> Trace:
+    """A few rounds; `backwards` lets the clients of a cohort train in the opposite order."""
     run = Trace(method.start(first_model(dtype)))
-
     client, server = (_recording(run.reads, side) for side in ("client", "server"))
     for t in range(ROUNDS):
-        down = broadcast(method, run.state, t, N)
+        down = broadcast(method, run.state, t, N, views=server)
         run.downs.append(down)
-        mean = Mean(method, run.state)
-        for data in cohort(t, dtype):
+        idle = {str(i): run.kept[i] for i in run.kept if i not in COHORTS[t]}
+        before_round = copies(idle)
+        uploads = []
+        for data in cohort(t, dtype)[:: -1 if backwards else 1]:
             mine = run.kept.get(data.client, {})
             watched = {"sent": down, "kept": mine}
             before = copies(watched)
@@ -103,7 +106,10 @@ def trace(method: Method, dtype: torch.dtype = torch.float64) -> Trace:
             run.changed += changes(watched, before, f"round {t}, client {data.client}")
             if any(not torch.equal(a, b) for o in asked for a, b in o.answers):
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
-            run.uploads.append(upload)
+            uploads.append(upload)
+            run.arrived.append((data.client, _decoded(method, upload, run.state["x"])))
+        mean = Mean(method, run.state)
+        for upload in sorted(uploads, key=lambda upload: upload.client):
             mean.add(upload)
         averaged = mean.result(server)
         watched = {"state": run.state, "mean": _vectors(averaged)}
@@ -111,7 +117,15 @@ def trace(method: Method, dtype: torch.dtype = torch.float64) -> Trace:
         new = server_round(method, run.state, averaged, t, N, views=server)
         run.changed += changes(watched, before, f"round {t}, server")
         run.state = new
+        run.disturbed += changes(idle, before_round, f"round {t}")
     return run
+
+
+def _decoded(method: Method, upload: Upload, x: Vec) -> Named:
+    return {
+        name: method.compress.decode(sent, x.new_empty(upload.lengths[name]))
+        for name, sent in upload.vectors.items()
+    }
 
 
 def _vectors(view: View) -> Named:

@@ -2,7 +2,7 @@
 
     >>> from flatfed import methods
     >>> print(methods.fedgamma(rho=0.05, lr=0.1, steps=10).bill())
-    down 2d, up 2d, kept 1d, 2 gradients a step
+    down 2d, up 2d (1d would do), kept 1d, 2 gradients a step
 
 Every factory takes its paper's parameters, and after them the settings of local work (`lr`,
 `lr_decay`, `steps` or `epochs` with `batch_size`, `weight_decay`, `decay`, `clip`, `clip_scope`),
@@ -67,7 +67,7 @@ CATALOGUE: dict[str, Callable[..., Method]] = {
 __all__ = ["CATALOGUE", "build", "parameters", *(f.__name__ for f in CATALOGUE.values())]
 
 
-def parameters(name: str) -> dict[str, Any]:
+def parameters(name: str, /) -> dict[str, Any]:
     """A method's own parameters with their defaults."""
     signature = inspect.signature(_find(name))
     return {
@@ -77,7 +77,7 @@ def parameters(name: str) -> dict[str, Any]:
     }
 
 
-def build(name: str, **settings: Any) -> Method:
+def build(name: str, /, **settings: Any) -> Method:
     """A method by its name, with some of its parameters or its local work set.
 
     >>> build("fedsam", rho=0.05).perturb

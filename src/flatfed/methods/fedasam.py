@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
-from flatfed.errors import within
+from flatfed.errors import whole, within
 from flatfed.method import Method
 from flatfed.part import Oracle, Part, Perturbation, View
 from flatfed.parts.local import LocalWork, Rate, rate_at, work
@@ -54,6 +54,9 @@ class Cyclic:
     start: int
     cycle: int
 
+    def __post_init__(self) -> None:
+        within(self, "low", "[0, ∞)")
+
     def __call__(self, t: int, k: int, K: int) -> float:
         high = rate_at(self.lr, t, k, K) * self.decay**t
         if t < self.start or self.cycle == 1:
@@ -73,18 +76,18 @@ class LateAverage(Part):
     references = ("fedasam",)
 
     def __post_init__(self) -> None:
-        within(self, "start", "[0, ∞)")
-        within(self, "cycle", "[1, ∞)")
+        whole(self, "start", 0)
+        whole(self, "cycle", 1)
 
     def init(self, name: str, x: Vec) -> Vec:
         return x
 
     def settle(self, x: Vec, v: View) -> Named:
         """x_swa ← (n·x_swa + x)/(n+1) at the end of cycle n+1;  x before the first"""
-        ended, within = divmod(v.t - self.start + 1, self.cycle)
+        ended, round_of_cycle = divmod(v.t - self.start + 1, self.cycle)
         if ended <= 0:
             return {"x_swa": x}
-        if within != 0:
+        if round_of_cycle != 0:
             return {}
         return {"x_swa": v.x_swa.lerp(x, 1 / ended)}
 
@@ -106,10 +109,11 @@ def fedasam(
 
     Differs from the paper:
         The first capture is at the end of the first cycle, where the rate is lowest. The authors'
-        code captures one round later, near the highest, and their n starts wrong
+        code captures one round later, near the highest
         (test_swa_captures_where_the_rate_is_lowest).
         A cycle is counted from swa_start, so that this holds for any swa_start.
-        T follows the code: biases count as 1.
+        T follows the code: biases count as 1. FL-Simulator's `adaptive` switch is another method:
+        |x|² without ζ, on all parameters.
     """
     paper = LocalWork(lr=0.01, lr_decay=1.0, epochs=1, batch_size=64, weight_decay=4e-4, clip=None)
     walk = work(paper, local)

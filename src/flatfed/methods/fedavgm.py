@@ -52,6 +52,7 @@ def fedavgm(
         original's experiments. The damped form m ← βm + (1−β)·mean(dx) is not offered: it is
         this one with another global_lr (test_fedvssam_with_only_its_server_part_is_fedavgm).
     """
+    one_of("fedavgm", "nesterov", nesterov, True, False)
     return Method(
         name="fedavgm",
         paper="fedavgm",

@@ -83,7 +83,8 @@ def fedlesam(
     FedTOGA.
 
     Differs from the paper:
-        Nothing. reference="last_round" is the authors' code's and FedSynSAM's reading: one
+        At its first participation a client has no reference, and ε = 0, not the way back to the
+        initial model. reference="last_round" is the authors' code's and FedSynSAM's reading: one
         reference for all clients, sent down; equal under full participation
         (test_fedlesam_references_agree_only_with_everybody).
         The authors' code indexes the flat difference by tensor number, so that a tensor moves by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Unpack
 
 from flatfed.errors import one_of, refuse, within
@@ -78,11 +78,24 @@ def fedadam(
 
     Differs from the paper:
         Nothing. Public code starts v at 0 (first_v="zero") or corrects the bias
-        (bias_correction=True); both exist for comparison. Flower counts its rounds from one more
-        when it corrects (test_a_method_is_its_transcript_on_noisy_quadratics).
+        (bias_correction=True); both exist for comparison. When Flower corrects, it counts its
+        rounds from one more (test_a_method_is_its_transcript_on_noisy_quadratics).
     """
-    return _adaptive(
-        "adam", "fedadam", global_lr, beta1, beta2, tau, first_v, bias_correction, local
+    one_of("fedadam", "bias_correction", bias_correction, True, False)
+    return Method(
+        name="fedadam",
+        paper="fedopt",
+        family="server optimiser",
+        server=Adaptive(
+            rule="adam",
+            global_lr=global_lr,
+            beta1=beta1,
+            beta2=beta2,
+            tau=tau,
+            first_v=first_v,
+            bias="corrected" if bias_correction else "as is",
+        ),
+        local=work(SHARED, local),
     )
 
 
@@ -100,34 +113,14 @@ def fedyogi(
 
     Settings as FedAdam's, from FedTOGA.
     """
-    return _adaptive(
-        "yogi", "fedyogi", global_lr, beta1, beta2, tau, first_v, bias_correction, local
+    adam = fedadam(
+        global_lr=global_lr,
+        beta1=beta1,
+        beta2=beta2,
+        tau=tau,
+        first_v=first_v,
+        bias_correction=bias_correction,
+        **local,
     )
-
-
-def _adaptive(
-    rule: Literal["adam", "yogi"],
-    name: str,
-    global_lr: float,
-    beta1: float,
-    beta2: float,
-    tau: float,
-    first_v: Literal["tau2", "zero"],
-    bias_correction: bool,
-    local: LocalWork,
-) -> Method:
-    return Method(
-        name=name,
-        paper="fedopt",
-        family="server optimiser",
-        server=Adaptive(
-            global_lr=global_lr,
-            beta1=beta1,
-            beta2=beta2,
-            tau=tau,
-            rule=rule,
-            first_v=first_v,
-            bias="corrected" if bias_correction else "as is",
-        ),
-        local=work(SHARED, local),
-    )
+    assert isinstance(adam.server, Adaptive)
+    return replace(adam, name="fedyogi", server=replace(adam.server, rule="yogi"))

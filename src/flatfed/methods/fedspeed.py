@@ -39,7 +39,7 @@ class LocalDual(Correction):
     """FedDyn's dual without its server half: each client corrects the model it sends."""
 
     lam: float
-    keep, upload = ("h_i",), ("dx",)
+    keep, upload = ("h_i",), ("dx",)  # its own dx in place of y − x
     references = ("fedspeed",)
 
     def __post_init__(self) -> None:

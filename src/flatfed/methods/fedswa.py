@@ -90,6 +90,8 @@ def fedmoswa(
         (test_rule_6_variate_difference_is_to_m).
         Option I takes the gradient over all local data; "I-batch" over the round's first batch.
         Current public code under this name has no falling rate and no extrapolation: it is FedMo.
+        It also clips the gradient before the correction (clip_scope="data"), and keeps c_i with the
+        worker process instead of the client, which mixes clients.
     """
     return Method(
         name="fedmoswa",

@@ -90,7 +90,11 @@ def fedtoga(
         where kappa and beta times η mean the same
         (test_fedtoga_scales_are_the_same_method_at_constant_rate).
         G is the printed default; public code runs F. F is normalised by its own norm, one ρ.
-        The cached gradient is the raw perturbed one, copied, and zero at every round's start.
+        The cached gradient is the raw perturbed one, copied, and zero at every round's start
+        (test_the_reused_gradient_is_raw_and_new_in_every_round).
+        The penalty is (λ/2)‖w − x‖², as in the body and the update line; the appendix drops the ½.
+        delta is the one of the round before, zero in round 0. One public re-implementation hands
+        the ascent the local drift under this name, which is another method.
     """
     one_of("fedtoga", "ascent", ascent, "G", "N", "F")
     one_of("fedtoga", "delta_scale", delta_scale, "step", "gradient")

@@ -75,14 +75,19 @@ def fedvssam(
     step; all off is the paper's base. Their H is our delta.
 
     Differs from the paper:
-        server_lr="relative" measures η_g in units of Ση, so that 1 is FedSAM's step at any K and
-        any decayed rate; the printed rule is "absolute", with η_g from {0.5, 1, 2, 3, 4}. They
-        are the same at η_g = Ση, and only there does γ = 1 give FedSAM, as the paper says it does
-        (test_fedvssam_with_every_gamma_one_is_fedsam).
+        server_lr="relative" measures η_g in units of Ση, so that 1 is FedSAM's step at any decayed
+        rate and any K that all clients share; the printed rule is "absolute", with η_g from
+        {0.5, 1, 2, 3, 4}. They are the same at η_g = Ση, and only there does γ = 1 give FedSAM, as
+        the paper says it does (test_fedvssam_with_every_gamma_one_is_fedsam).
+        The first steps are short by γ_l·γ_g, for delta starts at zero; that is its warm-up, and
+        correcting it like a bias would be another method
+        (test_fedvssam_direction_depends_on_the_product_of_its_gammas).
         Weight decay goes into the gradient before it is mixed; the paper has none in its rules.
         lr = 0.1 is from its grid; lr_decay 0.998, ω 1e-3 and clip 10 are FL-Simulator's, for it
-        states none.
+        states none. We know of no public code to compare with.
     """
+    for switch, on in (("lf", lf), ("lu", lu), ("gu", gu)):
+        one_of("fedvssam", switch, on, True, False)
     perturb: Perturbation = AnchoredSAM(rho, gamma_l) if lf else SAM(rho)
     return Method(
         name="fedvssam",

@@ -54,6 +54,8 @@ class ControlVariates(Correction):
         one_of(self, "option", self.option, "I", "II")
         if self.option == "I":
             object.__setattr__(self, "asks", ("whole",))
+        else:
+            object.__setattr__(self, "derivable", ("dc",))  # the server knows dx, Ση and c
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g − c_i + c"""

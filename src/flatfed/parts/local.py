@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from math import ceil
 from typing import Literal, TypeAlias, TypedDict
 
-from flatfed.errors import CompositionError, SpecError, nearest, one_of, refuse, within
+from flatfed.errors import CompositionError, SpecError, nearest, one_of, refuse, whole, within
 from flatfed.part import Local, View
 from flatfed.vec import Named, Vec, clip, shrink
 
@@ -55,9 +55,8 @@ class SGD(Local):
             within(self, "lr", "(0, ∞)", "Or give a function η(t, k, K).")
         within(self, "lr_decay", "(0, 1]")
         for name in ("steps", "epochs", "batch_size"):
-            value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                refuse(self, name, "a whole number ≥ 1")
+            if getattr(self, name) is not None:
+                whole(self, name, 1)
         if (self.steps is None) == (self.epochs is None):
             given = "neither" if self.steps is None else "both"
             raise CompositionError(
@@ -149,4 +148,7 @@ def work(paper: LocalWork, given: LocalWork) -> SGD:
         settings["epochs"] = None
     if given.get("epochs") is not None and "steps" not in given:
         settings["steps"] = None
+    # A function of the round says all there is to say about rounds.
+    if callable(given.get("lr")) and "lr_decay" not in given:
+        settings["lr_decay"] = 1.0
     return SGD(**settings)  # type: ignore[arg-type]  # a merged TypedDict loses its types

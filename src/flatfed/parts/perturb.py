@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from flatfed.errors import CompositionError, one_of, within
@@ -40,8 +41,9 @@ class SAM(Perturbation):
 class Reusing(Perturbation):
     """Any ascent, led by the last perturbed gradient ("N") or by both ("F").
 
-    It answers the ascent's question for ∇F(w) itself: with g_last, which costs nothing, or with
-    ∇F(w) + g_last. g_last is raw, a copy, and zero at the first step of every round.
+    It answers the ascent's question for ∇F(w) itself, asked with the very vector w it was given:
+    with g_last, which costs nothing, or with ∇F(w) + g_last. g_last is the last answer to any other
+    question: the raw perturbed gradient, zero at the first step of every round.
     """
 
     ascent: Perturbation
@@ -67,13 +69,20 @@ class Reusing(Perturbation):
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """The ascent's own line, with g_last in place of ∇F(w), or added to it."""
 
+        answers = [v.g_last]
+
         def at(point: Vec) -> Vec:
-            if point is not w:
-                return grad(point)
-            return v.g_last if self.form == "N" else grad(w) + v.g_last
+            if point is w:
+                return v.g_last if self.form == "N" else grad(w) + v.g_last
+            answers.append(grad(point))
+            return answers[-1]
 
         g, new = self.ascent.gradient(w, at, v)
-        return g, {**new, "g_last": g}
+        return g, {**new, "g_last": answers[-1]}
+
+    def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
+        """The ascent's own."""
+        return self.ascent.observe(w, batch, v)
 
     def finish(self, y: Vec, v: View) -> Named:
         """The ascent's own."""
@@ -91,6 +100,12 @@ class Reusing(Perturbation):
         lines = self.ascent.equations(hook)
         if hook != "gradient":
             return lines
-        stand_in = "g_last" if self.form == "N" else "∇F(w) + g_last"
-        *before, last = (line.replace("∇F(w)", stand_in) for line in lines)
-        return (*before, last + ";  g_last ← g")
+        plain, factor = ("g_last", "g_last")
+        if self.form == "F":
+            plain, factor = "∇F(w) + g_last", "(∇F(w) + g_last)"
+        *before, last = (
+            re.sub(r"([·−²T]?)∇F\(w\)", lambda m: m[1] + (factor if m[1] else plain), line)
+            for line in lines
+        )
+        memory = "g" if last.startswith("g ← ∇F(") else "its perturbed gradient"
+        return (*before, f"{last};  g_last ← {memory}")

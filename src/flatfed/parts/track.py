@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatfed.errors import within
+from flatfed.errors import FederationError, within
 from flatfed.part import Oracle, Part, View
 from flatfed.vec import Named, Vec
 
@@ -34,8 +34,13 @@ class RunningStatistics(Part):
 
     def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
         """buffers_i ← running statistics after a pass at w"""
+        if not hasattr(batch, "observe"):
+            raise FederationError(
+                f"RunningStatistics got {batch!r}, expected an oracle that can observe.\n"
+                "Make it with FlatModel.oracle(batch), or use GroupNorm instead of BatchNorm."
+            )
         before = v.buffers if v.k == 0 else v.buffers_i
-        return {"buffers_i": batch.observe(w, before)}  # type: ignore[attr-defined]  # FlatModel's
+        return {"buffers_i": batch.observe(w, before)}
 
     def finish(self, y: Vec, v: View) -> Named:
         """buffers_i ← buffers_i"""
