@@ -11,6 +11,7 @@ from flatfed import check_method, methods
 from flatfed.check import CLAIMS, examine
 from flatfed.errors import CompositionError, FlatfedError, UndeclaredName
 from flatfed.method import Method
+from flatfed.methods.fedasam import LateAverage
 from flatfed.part import (
     Compressor,
     Correction,
@@ -667,3 +668,27 @@ def test_epochs_and_steps_replace_each_other() -> None:
     assert methods.fedavg(steps=7).local.steps_for(510) == 7
     assert methods.fedavg(epochs=1).local.steps_for(510) == 11
     assert methods.fedavg(epochs=1, steps=None, batch_size=10).local.steps_for(510) == 51
+
+
+@dataclass(frozen=True)
+class Copycat(Part):
+    """Settles on what another part's vector was when the model moved."""
+
+    source: str
+    server = ("copy",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uses", (self.source,))
+
+    def settle(self, x, v):
+        """copy ← source"""
+        return {"copy": getattr(v, self.source)}
+
+
+def test_the_order_of_parts_is_irrelevant_on_the_server() -> None:
+    late = LateAverage(start=0, cycle=1)
+    ends = []
+    for also in ((late, Copycat("x_swa")), (Copycat("x_swa"), late)):
+        ends.append(trace(Method(local=LOCAL, also=also)).state)
+    assert torch.equal(ends[0]["copy"], ends[1]["copy"])
+    assert not torch.equal(ends[0]["copy"], ends[0]["x_swa"])

@@ -42,7 +42,8 @@ def broadcast(
     method: Method, state: Named, t: int, N: int, *, views: type[View] = View
 ) -> dict[str, Vec]:
     """What the server sends to every client of the cohort."""
-    x = method.server.start(state["x"], _server_view(method.server, state, t, 0, N, views))
+    view = _server_view(method.server, state, t, None, N, views)  # who will answer, nobody knows
+    x = method.server.start(state["x"], view)
     return {"x": x, **{name: state[name] for name in method.names("broadcast")}}
 
 
@@ -212,16 +213,18 @@ def server_round(
 ) -> dict[str, Vec]:
     """What the server does with the cohort's mean: its next state."""
     S = mean.S
-    new = dict(state)
+    # Each of the three sees the state as the one before left it: the order of parts is irrelevant.
+    absorbed = dict(state)
     for part in method.parts:
-        absorbed = part.absorb(mean, _server_view(part, state, t, S, N, views))
-        new |= _declared(part, absorbed, part.server)
-    after = _server_view(method.server, new, t, S, N, views)
-    x = method.server.step(state["x"], mean, after)
+        new = part.absorb(mean, _server_view(part, state, t, S, N, views))
+        absorbed |= _declared(part, new, part.server)
+    view = _server_view(method.server, absorbed, t, S, N, views)
+    x = method.server.step(state["x"], mean, view)
+    settled = {**absorbed, "x": x}
     for part in method.parts:
-        settled = part.settle(x, _server_view(part, new, t, S, N, views))
-        new |= _declared(part, settled, part.server)
-    return new | {"x": x}
+        new = part.settle(x, _server_view(part, absorbed, t, S, N, views))
+        settled |= _declared(part, new, part.server)
+    return settled
 
 
 def one_round(
@@ -242,8 +245,12 @@ def one_round(
     return server_round(method, state, mean.result(), t, N), kept
 
 
-def _server_view(part: Part, state: Named, t: int, S: int, N: int, views: type[View]) -> View:
-    names: dict[str, Any] = {"x": state["x"], "t": t, "S": S, "N": N}
+def _server_view(
+    part: Part, state: Named, t: int, S: int | None, N: int, views: type[View]
+) -> View:
+    names: dict[str, Any] = {"x": state["x"], "t": t, "N": N}
+    if S is not None:
+        names["S"] = S
     for name in (*part.server, *part.broadcast, *part.uses):
         names[name] = state[name]
     return views(type(part).__name__, names)

@@ -68,7 +68,6 @@ class Reusing(Perturbation):
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
         """The ascent's own line, with g_last in place of ∇F(w), or added to it."""
-
         answers = [v.g_last]
 
         def at(point: Vec) -> Vec:
