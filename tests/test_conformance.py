@@ -29,6 +29,7 @@ from flatfed.parts.topology import Star
 from flatfed.parts.track import RunningStatistics
 from flatfed.rounds import client_round, one_round
 from flatfed.toy import cohort, trace
+from flatfed.vec import unit
 from test_transcripts import CASES, label
 
 LOCAL = SGD(lr=0.1, steps=2)
@@ -692,3 +693,23 @@ def test_the_order_of_parts_is_irrelevant_on_the_server() -> None:
         ends.append(trace(Method(local=LOCAL, also=also)).state)
     assert torch.equal(ends[0]["copy"], ends[1]["copy"])
     assert not torch.equal(ends[0]["copy"], ends[0]["x_swa"])
+
+
+@dataclass(frozen=True)
+class Anchored(SAM):
+    """Keeps the model it first saw."""
+
+    keep = ("x_first",)
+
+    def init(self, name, x):
+        return x
+
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w + ρ·unit(∇F(w) + x_first))"""
+        return grad(w + self.rho * unit(grad(w) + v.x_first)), {}
+
+
+def test_reusing_keeps_the_first_values_of_its_ascent() -> None:
+    reusing, x = Reusing(Anchored(0.1)), torch.ones(3)
+    assert torch.equal(reusing.init("x_first", x), x)
+    assert torch.equal(reusing.init("g_last", x), 0 * x)
