@@ -37,7 +37,7 @@ class Mean:
         self._method, self._x = method, state["x"]
         self._wanted = method.names("means")
         self._sums: dict[str, Vec] = {}
-        self._weight = self._K = self._travel = 0.0
+        self._weight = self._travel = 0.0
         self._last = -1
         self.S = 0
 
@@ -65,7 +65,6 @@ class Mean:
         if "dx_travel" in self._wanted:
             self._accumulate("dx_travel", vectors["dx"], weight / upload.travel)
         self._weight += weight
-        self._K += weight * upload.K
         self._travel += weight * upload.travel
         self.S += 1
 
@@ -103,12 +102,12 @@ class Mean:
         return vector
 
     def result(self, views: type[View] = View) -> View:
-        """mean(·) of every upload, and of K and Ση."""
+        """mean(·) of every upload, and of Ση."""
         if self.S == 0:
             raise FederationError(
                 "The cohort is empty: 0 uploads arrived, expected at least 1.\n"
                 "Draw a larger cohort, or lower cohort.drop."
             )
         means: dict[str, Any] = {name: s / self._weight for name, s in self._sums.items()}
-        means |= {"K": self._K / self._weight, "travel": self._travel / self._weight, "S": self.S}
+        means |= {"travel": self._travel / self._weight, "S": self.S}
         return views("mean", means)
