@@ -270,3 +270,24 @@ def test_piped_output_is_not_folded_and_utf8_whatever_the_pipe_was_given(tmp_pat
             assert len(text.splitlines()) == 1 + len(methods.CATALOGUE)
         else:
             assert text.startswith(methods.fedtoga().describe())
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is always full")
+@pytest.mark.parametrize("words", [["methods"], ["describe", "fedtoga"], ["--help"]], ids=str)
+def test_a_full_disk_is_one_message_and_exit_code_1(words) -> None:
+    def typed(*options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "flatfed", *options, *words]
+        with open("/dev/full", "w") as full:
+            return subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+
+    done = typed()
+    assert done.returncode == 1
+    assert done.stderr.startswith("flatfed: No space left on device.")
+    assert len(done.stderr.splitlines()) == 2
+    assert "Traceback" in typed("--debug").stderr
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    command = f"{sys.executable} -m flatfed methods --json | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[\n", "")

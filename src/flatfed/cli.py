@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -14,7 +16,7 @@ from flatfed.errors import FlatfedError, SpecError
 
 
 class _Commands(click.Group):
-    """Errors of ours are one message and exit code 2, without a traceback unless asked for."""
+    """Errors of ours, and of the disk, are one message without a traceback unless asked for."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -24,10 +26,30 @@ class _Commands(click.Group):
                 raise
             _refuse(error)
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # but a reader that has gone away (| head) is click's business
+            if "--debug" in sys.argv:
+                raise
+            _fail(error)
+
 
 def _refuse(error: FlatfedError) -> NoReturn:
     click.echo(f"flatfed: {error}", err=True)
     sys.exit(2)
+
+
+def _fail(error: OSError) -> NoReturn:
+    where = f": {error.filename}" if error.filename else ""
+    click.echo(
+        f"flatfed: {error.strerror or error}{where}.\nThe command did not finish; "
+        "make room or mend the path, and call it again.",
+        err=True,
+    )
+    # What is still in the buffer has nowhere to go: Python would say so a second time at its end.
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    sys.exit(1)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,7 +119,7 @@ def describe(method: str, settings: tuple[str, ...]) -> None:
     built = methods.build(method, **dict(_setting(text) for text in settings))
     click.echo(built.describe())
     click.echo()
-    click.echo((methods.CATALOGUE[method].__doc__ or "").strip())
+    click.echo(inspect.cleandoc(methods.CATALOGUE[method].__doc__ or ""))
     click.echo()
     click.echo(built.cite())
 
