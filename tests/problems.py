@@ -142,7 +142,15 @@ class Run:
         self.states, self.kepts = [self.state], [self.kept]
         for t in range(rounds):
             cohort = [problem.data(i, t) for i in problem.cohort(t)]
-            self.state, self.kept = one_round(method, self.state, self.kept, cohort, t, problem.N)
+            self.state, self.kept = one_round(
+                method,
+                self.state,
+                self.kept,
+                cohort,
+                t,
+                problem.N,
+                mean_samples=float(problem.samples.mean()),
+            )
             self.states.append(self.state)
             self.kepts.append(self.kept)
 

@@ -592,6 +592,16 @@ def test_a_client_without_samples_under_sample_weights() -> None:
         one_round(method, method.start(X), {}, [empty], 0, 5)
 
 
+def test_a_mean_count_of_nothing() -> None:
+    method = methods.fedavg(steps=1, weights="samples")
+    with says(
+        FederationError,
+        "The mean got mean_samples=0, expected a number above 0.",
+        "It is the mean of n_i over all clients; leave it out if no method weighs by them.",
+    ):
+        Mean(method, method.start(X), mean_samples=0)
+
+
 def test_rates_that_sum_to_nothing() -> None:
     method = Method(local=SGD(lr=warm_up, steps=1))
     with says(

@@ -484,19 +484,38 @@ def test_a_round_leaves_no_reference_cycle() -> None:
             gc.enable()
 
 
-def test_sample_weights_weigh_variates_and_duals_by_n_over_the_mean_n() -> None:
-    """S/N·mean(dc) is (1/N)·Σ(n_i/n̄)·dc_i with the cohort's mean count n̄."""
-    from flatfed.rounds import broadcast, client_round
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fedspeed"])
+def test_sample_weights_weigh_variates_and_duals_by_n_over_the_mean_n(name) -> None:
+    """c = (1/N)·Σ(n_i/n̄)·c_i and h = (1/N)·Σ(n_i/n̄)·h_i after every round, whoever was there."""
+    problem = Quadratics(3)
+    shares = problem.samples / problem.samples.mean()
+    r = Run(replace(m(name), weights="samples"), problem, ROUNDS)
+    for state, kept in zip(r.states, r.kepts, strict=True):
+        for shared, own in (("c", "c_i"), ("h", "h_i")):
+            if shared in state:
+                total = sum((shares[i] * k[own] for i, k in kept.items()), 0 * state[shared])
+                torch.testing.assert_close(state[shared], total / 6, rtol=0, atol=1e-12)
 
-    method, problem = replace(m("scaffold"), weights="samples"), Quadratics(3)
-    start = method.start(torch.from_numpy(problem.x0))
-    sent = broadcast(method, start, 0, problem.N)
-    cohort = problem.cohort(0)
-    uploads = [client_round(method, sent, {}, problem.data(i, 0), 0)[0] for i in cohort]
-    n = problem.samples[cohort]
-    shares = n / n.mean()
-    c = sum(s * u.vectors["dc"][0] for s, u in zip(shares, uploads, strict=True)) / problem.N
-    torch.testing.assert_close(Run(method, problem, 1).state["c"], c, rtol=0, atol=1e-12)
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fedspeed"])
+def test_sample_weights_settle_where_the_weighted_gradients_cancel(name) -> None:
+    """Σ n_i·∇F_i(x) = 0 with absent clients, where n̄ of the cohort alone ends elsewhere."""
+    from flatfed.rounds import one_round
+
+    problem = Quadratics(3, K=5, noise=0.0)
+    p = problem.samples / problem.samples.sum()
+    A, Ab = np.einsum("n,nij->ij", p, problem.A), np.einsum("n,nij,nj->i", p, problem.A, problem.b)
+    optimum = np.linalg.solve(A, Ab)
+    radius = {"rho": 0.0} if name == "fedspeed" else {}
+    method = replace(methods.build(name, **CONSTANT, **radius), weights="samples")
+    end = Run(method, problem, 1500).xs[-1]
+    assert np.abs(end - optimum).max() < 1e-6
+
+    state, kept = method.start(torch.from_numpy(problem.x0)), {}
+    for t in range(1500):
+        cohort = [problem.data(i, t) for i in problem.cohort(t)]
+        state, kept = one_round(method, state, kept, cohort, t, problem.N)
+    assert np.abs(state["x"].numpy() - optimum).max() > 1e-2
 
 
 def test_a_rate_that_is_a_function_is_not_decayed_on_top() -> None:

@@ -31,15 +31,24 @@ class Mean:
     """The cohort's mean as a running sum: memory for one vector of each name, however many come.
 
     Uploads must come in the order of their clients, so that arrival cannot change a bit.
+
+    Where a method weighs by samples, a client counts n_i/n̄ times, in the mean and in S: only with
+    n̄ over all N clients, `mean_samples`, does (S/N)·mean(dc) sum to a mean over everybody. Without
+    it n̄ is the cohort's own, which is right where nobody is absent or no part reads S.
     """
 
-    def __init__(self, method: Method, state: Named) -> None:
-        self._method, self._x = method, state["x"]
+    def __init__(self, method: Method, state: Named, *, mean_samples: float | None = None) -> None:
+        if mean_samples is not None and not mean_samples > 0:
+            raise FederationError(
+                f"The mean got mean_samples={mean_samples!r}, expected a number above 0.\n"
+                "It is the mean of n_i over all clients; leave it out if no method weighs by them."
+            )
+        self._method, self._x, self._mean_samples = method, state["x"], mean_samples
         self._wanted = method.names("means")
         self._sums: dict[str, Vec] = {}
         self._weight = self._travel = 0.0
         self._last = -1
-        self.S = 0
+        self._count = 0
 
     def add(self, upload: Upload) -> None:
         """Take in one client's upload."""
@@ -66,7 +75,7 @@ class Mean:
             self._accumulate("dx_travel", vectors["dx"], weight / upload.travel)
         self._weight += weight
         self._travel += weight * upload.travel
-        self.S += 1
+        self._count += 1
 
     def _accumulate(self, name: str, vector: Vec, weight: float) -> None:
         if name in self._sums:
@@ -101,13 +110,19 @@ class Mean:
             )
         return vector
 
+    def _cohort(self) -> float:
+        """S, each client counted by its weight."""
+        if self._method.weights == "uniform" or self._mean_samples is None:
+            return self._count
+        return self._weight / self._mean_samples
+
     def result(self, views: type[View] = View) -> View:
         """mean(·) of every upload, and of Ση."""
-        if self.S == 0:
+        if self._count == 0:
             raise FederationError(
                 "The cohort is empty: 0 uploads arrived, expected at least 1.\n"
                 "Draw a larger cohort, or lower cohort.drop."
             )
         means: dict[str, Any] = {name: s / self._weight for name, s in self._sums.items()}
-        means |= {"travel": self._travel / self._weight, "S": self.S}
+        means |= {"travel": self._travel / self._weight, "S": self._cohort()}
         return views("mean", means)

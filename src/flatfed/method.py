@@ -47,8 +47,8 @@ class Method:
     topology: Topology = Star()  # who talks to whom
     objective: Objective = DataLoss()  # what is minimised on a batch
     also: tuple[Part, ...] = ()  # parts that only keep a shared vector
-    # Of the cohort's mean. "samples" weighs every upload by n_i, so that S/N·mean(dc) is
-    # (1/N)·Σ(n_i/n̄)·dc_i with the cohort's mean count n̄, as public code for unequal clients has it.
+    # Of the cohort's mean. "samples" counts client i n_i/n̄ times, in every mean and in S: then
+    # stateful methods settle where Σ n_i·∇F_i = 0, with everybody there or not.
     weights: Literal["uniform", "samples"] = "uniform"
     name: str = "unnamed"
     paper: str = ""  # key of flatfed.references

@@ -34,7 +34,7 @@ class View:
     whole: Oracle  # gradient over all local data, if the part asks for it
     first: Oracle  # gradient on the round's first mini-batch, if the part asks for it
     # on the server
-    S: int  # clients whose uploads arrived this round
+    S: float  # clients whose uploads arrived this round, each counted by its weight n_i/n̄
     N: int  # clients in all
 
     def __init__(self, reader: str, names: dict[str, Any]) -> None:

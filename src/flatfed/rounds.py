@@ -34,7 +34,7 @@ class LocalData:
     client: int
     batches: Sequence[Oracle]  # one mini-batch for every local step
     whole: Oracle | None = None  # all its data, for methods that ask for it
-    samples: int = 1  # its weight, if the method weighs by samples
+    samples: int = 1  # n_i, its weight if the method weighs by samples
     layout: Layout | None = None  # None: one tensor called "weight"
 
 
@@ -234,11 +234,16 @@ def one_round(
     cohort: Iterable[LocalData],
     t: int,
     N: int,
+    *,
+    mean_samples: float | None = None,
 ) -> tuple[dict[str, Vec], dict[int, Named]]:
-    """A whole round in one place: (the server's next state, what every client keeps)."""
+    """A whole round in one place: (the server's next state, what every client keeps).
+
+    `mean_samples` is n̄ over all N clients, for methods that weigh by samples (`Mean`).
+    """
     sent = broadcast(method, state, t, N)
     kept = dict(kept)
-    mean = Mean(method, state)
+    mean = Mean(method, state, mean_samples=mean_samples)
     for data in sorted(cohort, key=lambda data: data.client):
         upload, kept[data.client] = client_round(method, sent, kept.get(data.client, {}), data, t)
         mean.add(upload)
@@ -246,7 +251,7 @@ def one_round(
 
 
 def _server_view(
-    part: Part, state: Named, t: int, S: int | None, N: int, views: type[View]
+    part: Part, state: Named, t: int, S: float | None, N: int, views: type[View]
 ) -> View:
     names: dict[str, Any] = {"x": state["x"], "t": t, "N": N}
     if S is not None:

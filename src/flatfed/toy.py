@@ -15,6 +15,7 @@ from flatfed.rounds import LocalData, broadcast, client_round, server_round
 from flatfed.vec import Named, Vec, lay_out
 
 D, N, ROUNDS = 3, 4, 4
+SAMPLES = (10, 11, 12, 13)
 COHORTS = ((0, 1, 2), (1, 3), (0, 2, 3), (1, 2))
 
 
@@ -49,7 +50,7 @@ def cohort(t: int, dtype: torch.dtype = torch.float64) -> list[LocalData]:
 
         layout = lay_out({"weight": (2,), "bias": (1,)})
         batches = [quadratic() for _ in range(2 + i % 2)]
-        clients.append(LocalData(i, batches, quadratic(), samples=10 + i, layout=layout))
+        clients.append(LocalData(i, batches, quadratic(), samples=SAMPLES[i], layout=layout))
     return clients
 
 
@@ -108,7 +109,7 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
             uploads.append(upload)
             run.arrived.append((data.client, _decoded(method, upload, run.state["x"])))
-        mean = Mean(method, run.state)
+        mean = Mean(method, run.state, mean_samples=sum(SAMPLES) / N)
         for upload in sorted(uploads, key=lambda upload: upload.client):
             mean.add(upload)
         averaged = mean.result(server)

@@ -21,7 +21,9 @@ def feddc(*, lam: float = 0.1, **local: Unpack[LocalWork]) -> Method:
         difference of last displacements.
         It divides by the round's own Ση, not by the first round's Kη as the code does
         (test_rule_1_displacement_is_divided_by_the_rates_of_its_own_round).
-        For clients of unequal size their code uses λ·n̄/n_i; here λ is the same for all.
+        For clients of unequal size their code uses λ·n̄/n_i and a uniform mean; here λ is the same
+        for all, and weights="samples" in the Method settles where theirs does, Σ n_i·∇F_i = 0
+        (test_sample_weights_settle_where_the_weighted_gradients_cancel).
     """
     return Method(
         name="feddc",

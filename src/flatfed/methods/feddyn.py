@@ -17,10 +17,11 @@ def feddyn(*, lam: float = 0.1, **local: Unpack[LocalWork]) -> Method:
     FL-Simulator's for this method.
 
     Differs from the paper:
-        Nothing. The server's dual is divided by N, not by S, and there is no server rate
+        The server's dual is divided by N, not by S, and there is no server rate
         (test_rule_2_server_dual_is_the_mean_over_all_clients). FedTOGA's listing of it prints S;
         one public code averages the dual over S and forgets 1/λ, another penalises the distance
-        without its square: both are other methods.
+        without its square: both are other methods. For clients of unequal size the authors' code
+        uses λ·n̄/n_i; here it is weights="samples", as for FedDC.
     """
     return Method(
         name="feddyn",
