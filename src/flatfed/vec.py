@@ -34,23 +34,23 @@ def norm(v: Vec) -> Vec:
 
 def unit(v: Vec) -> Vec:
     """v / (‖v‖ + ε₀), the norm taken over all parameters jointly."""
-    return along(v, 1.0)
+    return v * per_length(v)
 
 
 def along(v: Vec, rho: float) -> Vec:
     """ρ·unit(v) in one pass over memory."""
-    return v * per_length(v, rho)
+    return v * per_length(v).mul_(rho)
 
 
 def ascend(w: Vec, v: Vec, rho: float) -> Vec:
     """w + ρ·unit(v) in one pass over memory."""
-    return w.addcmul(v, per_length(v, rho))
+    return w.addcmul(v, per_length(v), value=rho)
 
 
-def per_length(v: Vec, rho: float) -> Vec:
-    """ρ/(‖v‖ + ε₀), the factor that gives v length ρ."""
+def per_length(v: Vec) -> Vec:
+    """1/(‖v‖ + ε₀), the factor that gives v length 1."""
     # A number divided by a tensor would take three times as long.
-    return norm(v).add_(SAFE).reciprocal_().mul_(rho)
+    return norm(v).add_(SAFE).reciprocal_()
 
 
 def clip(v: Vec, limit: float | None) -> Vec:

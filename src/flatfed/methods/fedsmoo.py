@@ -40,7 +40,7 @@ class ConsensusSAM(Perturbation):
         """
         # Underscored operations write into vectors this line has just made.
         q = (grad(w) - v.mu_i).sub_(v.s)
-        eps = q.mul_(per_length(q, self.rho))
+        eps = q.mul_(per_length(q).mul_(self.rho))
         new = {"mu_i": (v.mu_i + eps).sub_(v.s), "eps": eps}
         return grad(w + eps), {name: new[name] for name in (*self.keep, *self.notes)}
 

@@ -101,7 +101,7 @@ class SGD(Local):
         # One pass for the decay and one for the step, on a vector of our own.
         kept = w * (1 - v.lr * self.weight_decay) if self.decay == "outside" else w.clone()
         if self.clip is not None and self.clip_scope == "direction":
-            return kept.addcmul_(g, shrink(g, self.clip).mul_(-v.lr)), {}
+            return kept.addcmul_(g, shrink(g, self.clip), value=-v.lr), {}
         return kept.add_(g, alpha=-v.lr), {}
 
     def equations(self, hook: str) -> tuple[str, ...]:
