@@ -499,7 +499,7 @@ def test_sample_weights_weigh_variates_and_duals_by_n_over_the_mean_n(name) -> N
 
 @pytest.mark.parametrize("name", ["scaffold", "feddyn", "feddc", "fedspeed"])
 def test_sample_weights_settle_where_the_weighted_gradients_cancel(name) -> None:
-    """Σ n_i·∇F_i(x) = 0 with absent clients, where n̄ of the cohort alone ends elsewhere."""
+    """Σ n_i·∇F_i(x) = 0 with absent clients; with a wrong n̄ they settle elsewhere."""
     from flatfed.rounds import one_round
 
     problem = Quadratics(3, K=5, noise=0.0)
@@ -513,8 +513,10 @@ def test_sample_weights_settle_where_the_weighted_gradients_cancel(name) -> None
 
     state, kept = method.start(torch.from_numpy(problem.x0)), {}
     for t in range(1500):
-        cohort = [problem.data(i, t) for i in problem.cohort(t)]
-        state, kept = one_round(method, state, kept, cohort, t, problem.N)
+        members = problem.cohort(t)
+        of_cohort = float(problem.samples[members].mean())
+        cohort = [problem.data(i, t) for i in members]
+        state, kept = one_round(method, state, kept, cohort, t, problem.N, mean_samples=of_cohort)
     assert np.abs(state["x"].numpy() - optimum).max() > 1e-2
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -35,13 +35,19 @@ class Bill:
     def bytes_kept(self) -> int:
         return self._bytes(self.kept)
 
+    def _vectors(self, names: Sequence[str]) -> str:
+        other = sum(self.sizes[name] for name in names if name in self.sizes)
+        full = sum(name not in self.sizes for name in names)
+        return f"{full}d" + (f" + {other}" if other else "")
+
     def __str__(self) -> str:
-        would_do = len(self.up_minimal)
-        minimal = f" ({would_do}d would do)" if would_do < len(self.up) else ""
+        fewer = len(self.up_minimal) < len(self.up)
+        minimal = f" ({self._vectors(self.up_minimal)} would do)" if fewer else ""
         plural = "" if self.gradients_per_step == 1 else "s"
         extra = {"whole": ", one full local gradient a round", "first": ", one more a round"}
         return (
-            f"down {len(self.down)}d, up {len(self.up)}d{minimal}, kept {len(self.kept)}d, "
+            f"down {self._vectors(self.down)}, up {self._vectors(self.up)}{minimal}, "
+            f"kept {self._vectors(self.kept)}, "
             f"{self.gradients_per_step} gradient{plural} a step"
             + "".join(extra[name] for name in self.gradients_per_round)
         )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 
@@ -47,17 +49,33 @@ def check_method(method: Method) -> None:
 def examine(method: Method) -> list[Finding]:
     """Every claim of the suite, held against one method.
 
-    A method whose hooks fail on the toy gets that one finding, and what can be said without a run.
+    A method whose hooks fail on the toy gets that finding, and what can be said without a run.
     """
-    findings = [Finding(claim, next(wrong(method), "")) for claim, wrong in BEFORE.items()]
+    findings = [_finding(claim, wrong, method) for claim, wrong in BEFORE.items()]
+    runs: list[Runs] = []
+
+    def run(method: Method) -> Iterator[str]:
+        runs.append(Runs(method, trace(method), trace(method), trace(method, torch.float32)))
+        return iter(())
+
+    findings.append(_finding(RUNS, run, method))
+    return findings + [_finding(claim, wrong, runs[0]) for claim, wrong in AFTER.items() if runs]
+
+
+Subject = TypeVar("Subject", Method, "Runs")
+
+
+def _finding(claim: str, wrong: Callable[[Subject], Iterator[str]], subject: Subject) -> Finding:
+    """What contradicts a claim; what fails while it is looked at does."""
     try:
-        runs = Runs(method, trace(method), trace(method), trace(method, torch.float32))
+        return Finding(claim, next(wrong(subject), ""))
     except FlatfedError as error:
-        return [*findings, Finding(RUNS, str(error))]
+        return Finding(claim, str(error))
     except Exception as error:
-        return [*findings, Finding(RUNS, f"a server hook failed, {type(error).__name__}: {error}")]
-    findings.append(Finding(RUNS))
-    return findings + [Finding(claim, next(wrong(runs), "")) for claim, wrong in AFTER.items()]
+        first = next(iter(str(error).splitlines()), "")
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"in {at.name} ({Path(at.filename).name}, line {at.lineno})"
+        return Finding(claim, f"{type(error).__name__} {where}: {first}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +126,15 @@ def _pickles(method: Method) -> Iterator[str]:
             "module, not in a function, and use no lambdas."
         )
     else:
-        if same != method or repr(same) != repr(method):
+        try:
+            equal = same == method
+        except RuntimeError:  # a tensor among the fields: == is a tensor too
+            yield (
+                "its parts cannot be compared: a field holds a tensor.\nKeep numbers in a tuple, "
+                "or what changes in a declared vector."
+            )
+            return
+        if not equal or repr(same) != repr(method):
             yield (
                 "it comes back from pickling as another method.\nMake every part a frozen "
                 "dataclass whose fields are all it depends on."
@@ -147,20 +173,12 @@ def _declared(runs: Runs) -> Iterator[str]:
 def _returned(runs: Runs) -> Iterator[str]:
     method = runs.method
     run = runs.one
-    first = method.start(first_model())
-    for name, part in method.owned("server"):
-        if torch.equal(run.state[name], first[name]):
-            yield (
-                f"{type(part).__name__} owns {name!r} on the server, and after {ROUNDS} rounds it "
-                f"is what it was.\nReturn {{{name!r}: ...}} from absorb or settle."
-            )
-    for kind in ("keep", "notes"):
+    for kind, where in (("server", "absorb or settle"), ("keep", "finish"), ("notes", "gradient")):
         for name, part in method.owned(kind):
-            values = run.reads.get(("client", type(part).__name__, name), [])
-            if values and all(torch.equal(value, values[0]) for value in values):
+            if (kind, name) not in run.renewed:
                 yield (
-                    f"{type(part).__name__} declares {kind} {name!r}, and it never changes.\n"
-                    f"Return {{{name!r}: ...}} from one of its client hooks."
+                    f"{type(part).__name__} declares {kind} {name!r}, and in {ROUNDS} rounds no "
+                    f"hook returned a new one.\nReturn {{{name!r}: ...}}, for example from {where}."
                 )
 
 

@@ -105,7 +105,7 @@ def methods_command(as_json: bool) -> None:
         vectors = (f"{row[column]}d" for column in ("down", "up", "kept"))
         table.add_row(row["name"], row["family"], *vectors, str(row["gradients_per_step"]), said)
     # Piped output is for other programs: never folded to the width of a terminal that is not there.
-    console = Console(width=None if sys.stdout.isatty() else 200)
+    console = Console(width=None if sys.stdout and sys.stdout.isatty() else 200)
     console.print(table)
 
 
@@ -177,10 +177,13 @@ def _load(target: str) -> Any:
     sys.path.insert(0, "")
     try:
         module = import_module(module_name)
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and module_name.startswith(str(error.name)):
+    except FlatfedError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{module_name}.".startswith(f"{missing}."):
             raise SpecError(
-                f"no module {error.name!r} found for {target!r}.\nRun from the folder that holds "
+                f"no module {missing!r} found for {target!r}.\nRun from the folder that holds "
                 "it, and leave out .py."
             ) from error
         raise SpecError(_failed(f"importing {module_name}", error)) from error
@@ -196,7 +199,7 @@ def _load(target: str) -> Any:
             method = method()
         except FlatfedError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise SpecError(_failed(f"calling {target} without arguments", error)) from error
     if not isinstance(method, Method):
         raise SpecError(
@@ -206,6 +209,6 @@ def _load(target: str) -> Any:
     return method
 
 
-def _failed(doing: str, error: Exception) -> str:
+def _failed(doing: str, error: BaseException) -> str:
     first = next(iter(str(error).splitlines()), "")
     return f"{doing} failed with {type(error).__name__}: {first}\nflatfed --debug shows where."

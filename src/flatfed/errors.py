@@ -81,16 +81,21 @@ def within(owner: object, name: str, interval: str, hint: str = "") -> None:
     value = getattr(owner, name)
     low, high = (float(end.replace("∞", "inf")) for end in interval[1:-1].split(","))
     number = isinstance(value, Real) and not isinstance(value, bool)
+    try:
+        at = float(value) if number else float("nan")
+    except OverflowError:  # a whole number beyond every float
+        at = float("nan")
     open_ends = [low] * (interval[0] == "(") + [high] * (interval[-1] == ")")
-    if not number or not low <= value <= high or value in open_ends:
+    if not low <= at <= high or at in open_ends:
         refuse(owner, name, f"a number in {interval}", hint)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A line that lists the right names, led by the one that was probably meant."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    return (f"Did you mean {close[0]!r}? " if close else "") + f"Known: {', '.join(names)}."
+    names = {known_name.lower(): known_name for known_name in sorted(known)}
+    close = difflib.get_close_matches(name.lower(), names, n=1)
+    said = f"Did you mean {names[close[0]]!r}? " if close else ""
+    return said + f"Known: {', '.join(names.values())}."
 
 
 def whole(owner: object, name: str, least: int) -> None:

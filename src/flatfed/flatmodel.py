@@ -37,7 +37,13 @@ class FlatModel:
                 f"FlatModel got {type(module).__name__}, expected a torch.nn.Module.\n"
                 "Pass the module itself, not its class or its state dict."
             )
-        self._module = copy.deepcopy(module)
+        try:
+            self._module = copy.deepcopy(module)
+        except RuntimeError as error:  # an old-style weight_norm that has run, for one
+            raise ModelError(
+                f"{type(module).__name__} cannot be copied: {str(error).splitlines()[0]}\n"
+                "Build it anew, or use torch.nn.utils.parametrizations."
+            ) from error
         self._loss = loss
         trained = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
         if not trained:
@@ -69,13 +75,13 @@ class FlatModel:
         self._still = [m for m in self._module.modules() if module.training and not m.training]
         self.layout: Layout = lay_out({name: p.shape for name, p in trained.items()})
         self.x0: Vec = _flatten(trained.values())
-        # What a state dict holds beside parameters is what training may move; integer counters and
-        # buffers outside the state dict are the module's own constants.
+        # What a state dict holds beside parameters is what training may move; integer counters,
+        # buffers outside the state dict and masks of infinities are the module's own constants.
         kept = self._module.state_dict().keys()
         moving = {
             name: buffer
             for name, buffer in self._module.named_buffers()
-            if name in kept and buffer.is_floating_point()
+            if name in kept and buffer.is_floating_point() and buffer.isfinite().all()
         }
         self._buffer_layout = lay_out({name: buffer.shape for name, buffer in moving.items()})
         self.b0: Vec = _flatten(moving.values()) if moving else self.x0.new_empty(0)
@@ -102,24 +108,31 @@ class FlatModel:
         with torch.enable_grad():
             leaves, loss = self._leaves(w, batch, seed)
             first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
-            along = self._cut(u.detach()).values()
+            along = self._cut(u.detach(), "u").values()
             inner = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
             if not inner.requires_grad:  # a loss linear in w
                 return torch.zeros_like(w)
             return _flatten(torch.autograd.grad(inner, leaves, materialize_grads=True))
 
     def outputs(
-        self, w: Vec, inputs: Tensor, *, buffers: Vec | None = None, train: bool = False
+        self,
+        w: Vec,
+        inputs: Tensor,
+        *,
+        buffers: Vec | None = None,
+        train: bool = False,
+        seed: int | None = None,
     ) -> Tensor:
         """The module's outputs at w, differentiable in w; evaluation mode unless told otherwise."""
-        return self._call(self._cut(w), inputs, self._scratch(buffers), train=train)
+        with _seeded(seed, w.device):
+            return self._call(self._cut(w), inputs, self._scratch(buffers), train=train)
 
-    def observe(self, w: Vec, inputs: Tensor, buffers: Vec) -> Vec:
+    def observe(self, w: Vec, inputs: Tensor, buffers: Vec, *, seed: int | None = None) -> Vec:
         """The buffers after one training pass at w: the only call that moves running statistics."""
         scratch = self._scratch(buffers)
         if not self._buffer_layout:
             return buffers
-        with torch.no_grad():
+        with torch.no_grad(), _seeded(seed, w.device):
             self._call(self._cut(w), inputs, scratch, train=True)
         return _flatten(scratch[slot.name] for slot in self._buffer_layout)
 
@@ -155,8 +168,8 @@ class FlatModel:
         outputs: Tensor = functional_call(self._module, {**cut, **scratch}, (inputs,))
         return outputs
 
-    def _cut(self, w: Vec) -> dict[str, Tensor]:
-        _checked("w", w, self.x0)
+    def _cut(self, w: Vec, name: str = "w") -> dict[str, Tensor]:
+        _checked(name, w, self.x0)
         pieces = torch.split(w, [slot.at.stop - slot.at.start for slot in self.layout])
         return {
             slot.name: piece.view(slot.shape)
@@ -184,9 +197,14 @@ class BatchOracle:
     def __call__(self, w: Vec) -> Vec:
         return self.model.grad(w, self.batch, seed=self.seed)
 
+    @property
+    def layout(self) -> Layout:
+        """Where the module's tensors lie in the vector."""
+        return self.model.layout
+
     def observe(self, w: Vec, buffers: Vec) -> Vec:
         """The running statistics after a pass at w over this batch."""
-        return self.model.observe(w, self.batch[0], buffers)
+        return self.model.observe(w, self.batch[0], buffers, seed=self.seed)
 
 
 def _cumulative(part: nn.Module) -> bool:

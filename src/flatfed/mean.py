@@ -34,7 +34,7 @@ class Mean:
 
     Where a method weighs by samples, a client counts n_i/n̄ times, in the mean and in S: only with
     n̄ over all N clients, `mean_samples`, does (S/N)·mean(dc) sum to a mean over everybody. Without
-    it n̄ is the cohort's own, which is right where nobody is absent or no part reads S.
+    it there is no S to read.
     """
 
     def __init__(self, method: Method, state: Named, *, mean_samples: float | None = None) -> None:
@@ -110,11 +110,11 @@ class Mean:
             )
         return vector
 
-    def _cohort(self) -> float:
+    def _cohort(self) -> float | None:
         """S, each client counted by its weight."""
-        if self._method.weights == "uniform" or self._mean_samples is None:
+        if self._method.weights == "uniform":
             return self._count
-        return self._weight / self._mean_samples
+        return None if self._mean_samples is None else self._weight / self._mean_samples
 
     def result(self, views: type[View] = View) -> View:
         """mean(·) of every upload, and of Ση."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
 
@@ -52,6 +53,12 @@ class View:
         if reader == "mean":
             said = f"A server hook reads mean.{name}, and no part declares it."
             remedy = f"Declare it in the part that reads it: means = ({name!r},), or as an upload."
+        elif name == "S" and "N" in self.__dict__ and "k" not in self.__dict__:
+            said = f"{reader} reads v.S, which is not known here."
+            remedy = (
+                "It is from absorb on; with weights='samples', give Mean or one_round "
+                "mean_samples, the mean of n_i over all N clients."
+            )
         elif name in ("S", "N", "k", "K", "lr", "travel", "layout"):
             side = "server" if name in ("S", "N") else "client"
             said = f"{reader} reads v.{name}, which only hooks of the {side} have."
@@ -61,6 +68,8 @@ class View:
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Views are read-only: return {{{name!r}: ...}} from the hook.")
 
+
+_LABELLED = re.compile(r"^(?:\[([^]]*)\])?(.*)$")  # [a field's value] equation
 
 DECLARATIONS = ("server", "broadcast", "uses", "keep", "notes", "upload", "means", "asks")
 
@@ -109,9 +118,8 @@ class Part:
         if getattr(type(self), hook) is getattr(Part, hook, None):
             return ()
         doc = getattr(type(self), hook).__doc__ or ""
-        lines = (line.strip() for line in doc.splitlines())
         true = {str(value) for value in vars(self).values()}
-        labelled = (line[1:].split("]", 1) if line[:1] == "[" else ["", line] for line in lines)
+        labelled = (_LABELLED.findall(line.strip())[0] for line in doc.splitlines())
         return tuple(eq.strip() for label, eq in labelled if "←" in eq and label in {"", *true})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ import torch
 from flatfed.mean import Mean, Upload
 from flatfed.method import Method
 from flatfed.part import View
+from flatfed.parts.local import SGD
 from flatfed.rounds import LocalData, broadcast, client_round, server_round
 from flatfed.vec import Named, Vec, lay_out
 
@@ -58,29 +59,52 @@ def first_model(dtype: torch.dtype = torch.float64) -> Vec:
     return torch.tensor([0.5, -1.0, 2.0], dtype=dtype)
 
 
+def first_state(method: Method, dtype: torch.dtype = torch.float64) -> dict[str, Vec]:
+    x = first_model(dtype)
+    # Running statistics start at the model's own: here, at a vector of any length.
+    given = {"buffers": x.new_ones(D)} if "buffers" in method.names("server") else {}
+    return method.start(x, **given)
+
+
+def tame(method: Method) -> Method:
+    """The method at a rate at which the toy neither explodes nor stands still."""
+    local = method.local
+    if isinstance(local, SGD) and not callable(local.lr):
+        return replace(method, local=replace(local, lr=0.1))
+    return method
+
+
 @dataclass
 class Trace:
     """A few rounds on the toy, with everything that was read, sent and returned."""
 
     state: dict[str, Vec]
     kept: dict[int, Named] = field(default_factory=dict)
-    reads: dict[tuple[str, str, str], list[Any]] = field(default_factory=dict)
+    reads: set[tuple[str, str, str]] = field(default_factory=set)
     arrived: list[tuple[int, Named]] = field(default_factory=list)  # client, decoded uploads
     counted: list[tuple[int, int, int]] = field(default_factory=list)  # client, K, gradients
     changed: list[str] = field(default_factory=list)
     disturbed: list[str] = field(default_factory=list)
     downs: list[Named] = field(default_factory=list)
+    renewed: set[tuple[str, str]] = field(default_factory=set)  # (kind, name) that a hook returned
 
 
-def _recording(reads: dict[tuple[str, str, str], list[Any]], side: str) -> type[View]:
+def _recording(run: Trace, side: str) -> type[View]:
+    last: dict[tuple[str, str], Any] = {}
+
     class Recording(View):
-        """A View that writes down every value read, under (side, reader, name)."""
+        """A View that writes down every name read, as (side, reader, name), and notes renewed."""
 
         def __getattribute__(self, name: str) -> Any:
             names = object.__getattribute__(self, "__dict__")
             value = object.__getattribute__(self, name)
             if name in names:
-                reads.setdefault((side, names["_reader"], name), []).append(value)
+                at = names["_reader"], name
+                run.reads.add((side, *at))
+                # Within a client's round, another object at a later step is a new value.
+                if names.get("k") and last.get(at) is not value:
+                    run.renewed.add(("notes", name))
+                last[at] = value
             return value
 
     return Recording
@@ -88,8 +112,9 @@ def _recording(reads: dict[tuple[str, str, str], list[Any]], side: str) -> type[
 
 def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool = False) -> Trace:
     """A few rounds; `backwards` lets the clients of a cohort train in the opposite order."""
-    run = Trace(method.start(first_model(dtype)))
-    client, server = (_recording(run.reads, side) for side in ("client", "server"))
+    method = tame(method)
+    run = Trace(first_state(method, dtype))
+    client, server = (_recording(run, side) for side in ("client", "server"))
     for t in range(ROUNDS):
         down = broadcast(method, run.state, t, N, views=server)
         run.downs.append(down)
@@ -104,6 +129,7 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
             oracles = [*data.batches, data.whole]
             asked = [o for o in oracles if isinstance(o, Quadratic)]
             run.counted.append((data.client, upload.K, sum(o.calls for o in asked)))
+            run.renewed |= {("keep", n) for n in mine if run.kept[data.client][n] is not mine[n]}
             run.changed += changes(watched, before, f"round {t}, client {data.client}")
             if any(not torch.equal(a, b) for o in asked for a, b in o.answers):
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
@@ -117,6 +143,7 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
         before = copies(watched)
         new = server_round(method, run.state, averaged, t, N, views=server)
         run.changed += changes(watched, before, f"round {t}, server")
+        run.renewed |= {("server", n) for n in new if new[n] is not run.state[n]}
         run.state = new
         run.disturbed += changes(idle, before_round, f"round {t}")
     return run

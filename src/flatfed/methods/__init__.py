@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from flatfed.errors import SpecError, nearest
@@ -78,16 +79,19 @@ def parameters(name: str, /) -> dict[str, Any]:
 
 
 def build(name: str, /, **settings: Any) -> Method:
-    """A method by its name, with some of its parameters or its local work set.
+    """A method by its name, with some of its parameters, its local work or `weights` set.
 
     >>> build("fedsam", rho=0.05).perturb
     SAM(rho=0.05)
     """
-    known = [*parameters(name), *LocalWork.__annotations__]
+    own = parameters(name)
+    known = {*own, *LocalWork.__annotations__, "weights"}
     for key in settings:
         if key not in known:
             raise SpecError(f"{name} has no parameter {key!r}.\n{nearest(key, known)}")
-    return _find(name)(**settings)
+    # How the mean is weighted is the composition's; only two papers make it their own.
+    of_method = {key: settings.pop(key) for key in ("weights",) if key in {*settings} - {*own}}
+    return replace(_find(name)(**settings), **of_method)
 
 
 def _find(name: str) -> Callable[..., Method]:

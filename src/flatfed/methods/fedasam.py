@@ -111,17 +111,19 @@ def fedasam(
         The first capture is at the end of the first cycle, where the rate is lowest. The authors'
         code captures one round later, near the highest
         (test_swa_captures_where_the_rate_is_lowest).
-        A cycle is counted from swa_start, so that this holds for any swa_start.
+        A cycle is counted from swa_start, so that this holds for any swa_start. Cycles of one
+        round keep the rate, as the code does; the formula alone would hold it at its lowest.
         T follows the code: biases count as 1. FL-Simulator's `adaptive` switch is another method:
         |x|² without ζ, on all parameters.
     """
     paper = LocalWork(lr=0.01, lr_decay=1.0, epochs=1, batch_size=64, weight_decay=4e-4, clip=None)
     walk = work(paper, local)
     also: tuple[Part, ...] = ()
+    late = LateAverage(0 if swa_start is None else swa_start, swa_cycle)
+    # The decay lowers the high end of a cycle only, so it moves into the rate.
+    cyclic = Cyclic(walk.lr, walk.lr_decay, swa_low, late.start, swa_cycle)
     if swa_start is not None:
-        also = (LateAverage(swa_start, swa_cycle),)
-        # The decay lowers the high end of a cycle only, so it moves into the rate.
-        cyclic = Cyclic(walk.lr, walk.lr_decay, swa_low, swa_start, swa_cycle)
+        also = (late,)
         walk = replace(walk, lr=cyclic, lr_decay=1.0)
     return Method(
         name="fedasam",

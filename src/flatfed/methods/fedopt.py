@@ -78,8 +78,7 @@ def fedadam(
 
     Differs from the paper:
         Nothing. Public code starts v at 0 (first_v="zero") or corrects the bias
-        (bias_correction=True); both exist for comparison. When Flower corrects, it counts its
-        rounds from one more (test_a_method_is_its_transcript_on_noisy_quadratics).
+        (bias_correction=True, counting rounds from 1); both exist for comparison.
     """
     one_of("fedadam", "bias_correction", bias_correction, True, False)
     return Method(
@@ -112,6 +111,9 @@ def fedyogi(
     """FedAdam whose squares move by sign and not by distance (Reddi et al., ICLR 2021).
 
     Settings as FedAdam's, from FedTOGA.
+
+    Differs from the paper:
+        As FedAdam.
     """
     adam = fedadam(
         global_lr=global_lr,

@@ -75,7 +75,8 @@ def fedspeed(
         participation, not otherwise (test_fedspeed_server_forms_agree_only_with_everybody).
         The ascent is normalised, as in the code; the printed step is ρ·∇F.
     """
-    perturb: Perturbation = SAM(rho) if mixture == 1.0 else MixedSAM(rho, mixture)
+    mixed = MixedSAM(rho, mixture)
+    perturb: Perturbation = SAM(rho) if mixture == 1.0 else mixed
     if ascent == "N":
         if mixture != 1.0:
             raise CompositionError(

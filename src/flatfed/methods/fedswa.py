@@ -54,7 +54,7 @@ class MomentumControl(Correction):
 
 
 def fedswa(*, ratio: float = 0.1, alpha: float = 1.5, **local: Unpack[LocalWork]) -> Method:
-    """FedAvg with a rate that falls to ratio·lr in every round (Liu et al., ICML 2025).
+    """FedAvg with a rate that falls towards ratio·lr in every round (Liu et al., ICML 2025).
 
     ratio is the paper's ρ, which is no radius; alpha = 1.5 is its server rate, beyond the mean.
 

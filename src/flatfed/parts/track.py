@@ -32,6 +32,14 @@ class RunningStatistics(Part):
     server, broadcast = ("buffers",), ("buffers",)
     notes, upload = ("buffers_i",), ("buffers_i",)
 
+    def init(self, name: str, x: Vec) -> Vec:
+        if name == "buffers":
+            raise FederationError(
+                "RunningStatistics got no first value for 'buffers', expected the model's own.\n"
+                "Start with method.start(model.x0, buffers=model.b0)."
+            )
+        return super().init(name, x)
+
     def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
         """buffers_i ← running statistics after a pass at w"""
         if not hasattr(batch, "observe"):

@@ -1,0 +1,146 @@
+"""What every hook is shown, and what it may give back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flatfed.errors import CompositionError, FederationError, UndeclaredName
+from flatfed.method import Method
+from flatfed.part import Objective, Oracle, Part, View
+from flatfed.parts.objective import DataLoss
+from flatfed.vec import Named, Vec, lay_out
+
+if TYPE_CHECKING:
+    from flatfed.rounds import LocalData
+
+
+class ClientSight:
+    """What one client knows during one round.
+
+    No closures: functions that refer to each other would keep the round's vectors alive until the
+    garbage collector finds them.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        sent: Named,
+        kept: Named,
+        data: LocalData,
+        t: int,
+        rates: Sequence[float],
+        views: type[View],
+    ) -> None:
+        x = sent["x"]
+        self._method, self._data, self._rates, self._views = method, data, rates, views
+        self._sent = sent
+        self.kept = dict(kept) or method.fresh("keep", x)
+        self.notes = method.fresh("notes", x)
+        layout = data.layout or getattr(data.batches[0], "layout", None)
+        layout = layout or lay_out({"weight": (x.numel(),)})
+        self._constants: dict[str, Any] = {
+            "x": x, "t": t, "K": len(rates), "travel": sum(rates), "layout": layout
+        }  # fmt: skip
+
+    def by(self, part: Part, k: int) -> View:
+        """The view of one part at step k."""
+        rates = self._rates
+        names = {**self._constants, "k": k, "lr": rates[k] if k < len(rates) else rates[-1]}
+        for name in part.broadcast:
+            names[name] = self._sent[name]
+        for name in part.keep:
+            names[name] = self.kept[name]
+        for name in part.notes:
+            names[name] = self.notes[name]
+        for name in part.asks:
+            names[name] = getattr(self, "_" + name)(part)
+        return self._views(type(part).__name__, names)
+
+    def encoding(self, name: str, a: Vec) -> View:
+        """The compressor's view while it encodes one upload: what it keeps, it keeps of each."""
+        part = self._method.compress
+        names = {**self._constants, "k": len(self._rates), "lr": self._rates[-1]}
+        for kind in part.keep:
+            kept = self.kept.get(f"{kind}:{name}")
+            names[kind] = part.init(kind, a) if kept is None else kept
+        return self._views(type(part).__name__, names)
+
+    def note(self, part: Part, new: Named) -> None:
+        """Take over what a part returned during the steps."""
+        for name, vector in (new or declared(part, new, ())).items():
+            if name in part.keep:
+                self.kept[name] = vector
+            elif name in part.notes:
+                self.notes[name] = vector
+            else:
+                declared(part, new, (*part.keep, *part.notes))
+
+    def oracle(self, batch: Oracle, k: int) -> Oracle:
+        """The objective's gradient on a batch."""
+        objective = self._method.objective
+        if type(objective) is DataLoss:  # the batch's own gradient: no view to make at every step
+            return batch
+        return partial(_objective, objective, batch, self.by(objective, k))
+
+    def _first(self, part: Part) -> Oracle:
+        return self.oracle(self._data.batches[0], 0)
+
+    def _whole(self, part: Part) -> Oracle:
+        if self._data.whole is None:
+            raise FederationError(
+                f"{type(part).__name__} asks client {self._data.client} for the gradient over all "
+                "its data, expected LocalData(whole=...).\n"
+                "Give one, or choose an option without it."
+            )
+        return self.oracle(self._data.whole, len(self._rates))
+
+
+def _objective(objective: Objective, batch: Oracle, v: View, w: Vec) -> Vec:
+    return objective.value(w, batch, v)
+
+
+def server_view(
+    part: Part, state: Named, t: int, S: float | None, N: int, views: type[View]
+) -> View:
+    """The view of one part on the server; before anybody has answered there is no S."""
+    names: dict[str, Any] = {"x": state["x"], "t": t, "N": N}
+    if S is not None:
+        names["S"] = S
+    for name in (*part.server, *part.broadcast, *part.uses):
+        names[name] = state[name]
+    return views(type(part).__name__, names)
+
+
+def declared(part: Part, new: Named, allowed: Iterable[str]) -> Named:
+    """What a hook returned, if it may return that."""
+    if not isinstance(new, Mapping):
+        raise CompositionError(
+            f"A hook of {type(part).__name__} returned {new!r}, expected a dict of vectors.\n"
+            "Return {} where there is nothing new."
+        )
+    if new:
+        for name, vector in new.items():
+            if not hasattr(vector, "numel"):
+                raise CompositionError(
+                    f"A hook of {type(part).__name__} returned {name}={vector!r}, expected a "
+                    "vector.\nA number travels as a vector of one element: x.new_tensor([...])."
+                )
+        extra = set(new) - set(allowed)
+        if extra:
+            raise UndeclaredName(
+                f"{type(part).__name__} returned {', '.join(sorted(extra))} without declaring it.\n"
+                f"From this hook it may return: {', '.join(allowed) or 'nothing'}.\n"
+                "Declare it in the part's tuples, or do not return it."
+            )
+    return new
+
+
+def missing_upload(method: Method, name: str) -> CompositionError:
+    """Why an upload that was declared cannot be sent."""
+    owner = next(type(part).__name__ for owned, part in method.owned("upload") if owned == name)
+    return CompositionError(
+        f"{owner} declares upload {name!r}, but its finish returned no {name!r}.\n"
+        f"Return {{{name!r}: ...}} from {owner}.finish, or take it out of upload."
+    )
