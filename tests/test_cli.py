@@ -53,6 +53,14 @@ def incomplete():
     return Method(perturb=TrajectorySAM(rho=0.05, kappa=1.0), local=SGD(lr=0.1, steps=2))
 """
 
+# A composition at the top of a module: its error is as good as from a function.
+TOP_LEVEL = """
+from flatfed.method import Method
+from flatfed.methods.fedtoga import TrajectorySAM
+from flatfed.parts.local import SGD
+mine = Method(perturb=TrajectorySAM(rho=0.05, kappa=1.0), local=SGD(lr=0.1, steps=5))
+"""
+
 
 def flatfed(*words: str) -> tuple[int, str, str]:
     result = CliRunner().invoke(main, words)
@@ -215,6 +223,9 @@ def test_check_says_what_a_factory_did(name, message) -> None:
         ("x = (", "importing broken failed with SyntaxError: "),
         ("from flatfed.method import Nothing", "importing broken failed with ImportError: "),
         ("1 / 0", "importing broken failed with ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(0)", "importing broken failed with SystemExit: 0"),
+        ("import broke", "importing broken failed with ModuleNotFoundError: No module named"),
+        (TOP_LEVEL, "TrajectorySAM needs 'delta' from the server, but no part of this method"),
     ],
 )
 def test_check_says_what_an_import_did(tmp_path, monkeypatch, source, message) -> None:
@@ -225,6 +236,21 @@ def test_check_says_what_an_import_did(tmp_path, monkeypatch, source, message) -
     code, _, err = flatfed("check", "broken:mine")
     assert code == 2
     assert err.startswith(f"flatfed: {message}")
+    assert 2 <= len(err.splitlines()) <= 3
+    assert ("Add one, for example" in err) == (source == TOP_LEVEL)
+
+
+def test_every_method_can_be_weighted_by_samples() -> None:
+    for name in methods.CATALOGUE:
+        out = flatfed("describe", name, "--set", "weights=samples")[1]
+        assert "(means weighted by samples)" in out, name
+
+
+def test_a_closed_terminal_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m flatfed methods >&-", shell=True, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_version_is_the_packages() -> None:

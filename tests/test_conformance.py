@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 import torch
 
-from flatfed import check_method, methods
+from flatfed import FlatModel, check_method, methods
 from flatfed.check import CLAIMS, examine
 from flatfed.errors import CompositionError, FlatfedError, UndeclaredName
 from flatfed.method import Method
-from flatfed.methods.fedasam import LateAverage
+from flatfed.methods.fedasam import LateAverage, size
+from flatfed.methods.fedspeed import LocalDual
 from flatfed.part import (
     Compressor,
     Correction,
@@ -22,14 +23,14 @@ from flatfed.part import (
     View,
 )
 from flatfed.parts.correct import ControlVariates
-from flatfed.parts.local import SGD
+from flatfed.parts.local import SGD, Falling
 from flatfed.parts.objective import DataLoss
 from flatfed.parts.perturb import SAM, Reusing
 from flatfed.parts.topology import Star
-from flatfed.parts.track import RunningStatistics
-from flatfed.rounds import client_round, one_round
+from flatfed.parts.track import PseudoGradient, RunningStatistics
+from flatfed.rounds import LocalData, client_round, one_round
 from flatfed.toy import cohort, trace
-from flatfed.vec import unit
+from flatfed.vec import lay_out, unit
 from test_transcripts import CASES, label
 
 LOCAL = SGD(lr=0.1, steps=2)
@@ -724,3 +725,355 @@ def test_reusing_keeps_the_first_values_of_its_ascent() -> None:
     reusing, x = Reusing(Anchored(0.1)), torch.ones(3)
     assert torch.equal(reusing.init("x_first", x), x)
     assert torch.equal(reusing.init("g_last", x), 0 * x)
+
+
+ENDS = [
+    ("fedsmoo", {"rho": 0.0}),
+    ("fedcm", {"alpha": 0.0}),
+    ("fedadam", {"beta2": 1.0}),
+    ("fedyogi", {"beta2": 1.0}),
+    ("fedvssam", {"gamma_g": 0.0}),
+    ("fedvssam", {"gamma_l": 0.0}),
+    ("fedmo", {"gamma": 0.0}),
+    ("fedmoswa", {"gamma": 0.0}),
+    ("fedavg", {"lr": 1000.0, "clip": None}),
+    ("scaffold", {"lr": 1e-50}),
+]
+
+
+@pytest.mark.parametrize("case", ENDS, ids=label)
+def test_a_method_at_the_end_of_its_range_keeps_every_claim(case) -> None:
+    name, settings = case
+    assert [f for f in examine(methods.build(name, **settings)) if f.wrong] == []
+
+
+@dataclass(frozen=True)
+class Masking(Correction):
+    """Holds a tensor."""
+
+    mask: torch.Tensor
+
+    def direction(self, g, w, v):
+        """g ← g·mask"""
+        return g * self.mask
+
+
+def test_the_suite_catches_a_tensor_among_the_fields() -> None:
+    mask = torch.ones(3, dtype=torch.float64)
+    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Masking(mask),), local=LOCAL))}
+    assert "a field holds a tensor" in wrong["it pickles, and comes back equal"]
+
+
+@dataclass(frozen=True)
+class Unclosed(Correction):
+    def direction(self, g, w, v):
+        """[old g ← g + w"""
+        return g + w
+
+
+def test_a_label_without_its_bracket_is_part_of_the_line() -> None:
+    assert Unclosed().equations("direction") == ("[old g ← g + w",)
+
+
+@dataclass(frozen=True)
+class Crashing(Correction):
+    def direction(self, g, w, v):
+        """g ← g"""
+        return g + 0
+
+    def equations(self, hook):
+        raise ValueError("no\nlines\nof\nmine")
+
+
+def test_a_claim_that_cannot_be_looked_at_is_a_finding() -> None:
+    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Crashing(),), local=LOCAL))}
+    assert wrong["every hook opens with its equation"].startswith("ValueError in equations (test_")
+    assert wrong["every hook opens with its equation"].endswith(": no")
+
+
+def two_arguments(t, k):
+    return 0.1
+
+
+def test_a_rate_of_the_wrong_shape_is_named() -> None:
+    wrong = {f.claim: f.wrong for f in examine(Method(local=SGD(lr=two_arguments, steps=2)))}
+    message = wrong["its hooks run on a toy federation"]
+    assert message.startswith("Client 0 failed in round 0 at step 0 of 2, in SGD: TypeError: two_")
+
+
+@dataclass(frozen=True)
+class Worn(Bystander):
+    """Wears out, in place, what its client keeps."""
+
+    keep = ("a_i",)
+
+    def direction(self, g, w, v):
+        """g ← g + a_i"""
+        return g + v.a_i.sub_(0.5)
+
+    def finish(self, y, v):
+        """a_i ← y"""
+        return {"a_i": y.clone()}
+
+
+@dataclass(frozen=True)
+class Averaging(Bystander):
+    """Changes the mean it was given."""
+
+    server = ("c",)
+    uses = ("c",)
+
+    def absorb(self, mean, v):
+        """c ← c + mean(dx)"""
+        return {"c": v.c + mean.dx.mul_(2.0)}
+
+
+@dataclass(frozen=True)
+class Hammer(Bystander):
+    """Changes the state it was given."""
+
+    server = ("c",)
+    uses = ("c",)
+
+    def absorb(self, mean, v):
+        """c ← c + mean(dx)"""
+        v.c.add_(mean.dx)
+        return {"c": v.c.clone()}
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (Worn(), "client 1: kept['a_i'] was changed in place"),
+        (Averaging(), "server: mean['dx'] was changed in place"),
+        (Hammer(), "server: state['c'] was changed in place"),
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_the_suite_catches_a_change_in_place_of(part, message) -> None:
+    wrong = {f.claim: f.wrong for f in examine(Method(correct=(part,), local=LOCAL))}
+    assert message in wrong["no hook changes what it was given"]
+
+
+@dataclass(frozen=True)
+class Lottery(Bystander):
+    """Random where the model does not notice."""
+
+    server = ("c",)
+    uses = ("c",)
+
+    def absorb(self, mean, v):
+        """c ← noise + 0·c"""
+        return {"c": torch.randn(v.c.shape, dtype=v.c.dtype) + 0 * v.c}
+
+
+def test_the_suite_catches_randomness_beside_the_model() -> None:
+    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Lottery(),), local=LOCAL))}
+    assert "end with different 'c'" in wrong["equal runs are equal to the bit"]
+
+
+@dataclass(frozen=True)
+class Widening(Bystander):
+    """Sends in another precision than the model's."""
+
+    server, upload = ("c",), ("dz",)
+    uses = ("c",)
+
+    def finish(self, y, v):
+        """dz ← y"""
+        return {"dz": y.double()}
+
+    def absorb(self, mean, v):
+        """c ← c + mean(dz)"""
+        return {"c": v.c + mean.dz.to(v.c.dtype)}
+
+
+def test_the_suite_catches_an_upload_of_another_precision() -> None:
+    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Widening(),), local=LOCAL))}
+    message = wrong["vectors keep the model's type and shape"]
+    assert message.startswith("client 0's upload['dz'] is torch.float64, expected torch.float32")
+
+
+def test_extra_gradients_of_a_round_go_through_the_objective() -> None:
+    """Option I of SCAFFOLD under an objective that asks twice: 2·(K + 1) gradients."""
+    method = replace(methods.scaffold(option="I", steps=2), objective=Doubly())
+    assert [f for f in examine(method) if f.wrong] == []
+    assert {(K, gradients) for _, K, gradients in trace(method).counted} == {(2, 6), (3, 8)}
+
+
+@dataclass(frozen=True)
+class Timed(Objective):
+    """Tells where in the round it was asked."""
+
+    def value(self, w, batch, v):
+        """∇F(w) ← ∇loss(w; batch) + k"""
+        return batch(w) + v.k
+
+
+def test_the_gradient_over_all_data_is_asked_after_the_last_step() -> None:
+    data = replace(cohort(0)[0], whole=torch.zeros_like)
+    x = torch.ones(3, dtype=torch.float64)
+    method = replace(methods.scaffold(option="I", steps=2), objective=Timed())
+    _, kept = client_round(method, {"x": x, "c": 0 * x}, {}, data, 0)
+    assert torch.equal(kept["c_i"], torch.full_like(x, len(data.batches)))
+
+
+@dataclass(frozen=True)
+class Scaled(Correction):
+    by: float
+
+    def direction(self, g, w, v):
+        """g ← by·g"""
+        return self.by * g
+
+
+@dataclass(frozen=True)
+class Shifted(Correction):
+    by: float
+
+    def direction(self, g, w, v):
+        """g ← g + by"""
+        return g + self.by
+
+
+def test_corrections_apply_in_the_order_listed() -> None:
+    x, data = torch.zeros(1), LocalData(0, [torch.ones_like])
+    local = SGD(lr=1.0, steps=1)
+    for correct, g in (((Scaled(3.0), Shifted(1.0)), 4.0), ((Shifted(1.0), Scaled(3.0)), 6.0)):
+        upload, _ = client_round(Method(correct=correct, local=local), {"x": x}, {}, data, 0)
+        assert float(upload.vectors["dx"][0]) == -g
+
+
+@dataclass(frozen=True)
+class LastRate(Bystander):
+    """Sends the rate it sees at the end."""
+
+    server, upload = ("c",), ("rate",)
+
+    def finish(self, y, v):
+        """rate ← η"""
+        return {"rate": y.new_tensor([v.lr])}
+
+    def absorb(self, mean, v):
+        """c ← mean(rate)"""
+        return {"c": mean.rate}
+
+
+def test_the_rate_after_the_last_step_is_the_last_steps() -> None:
+    x, data = torch.zeros(1), LocalData(0, [torch.ones_like] * 4)
+    method = Method(correct=(LastRate(),), local=SGD(lr=Falling(1.0, 0.0), steps=4))
+    upload, _ = client_round(method, {"x": x}, {}, data, 0)
+    assert float(upload.vectors["rate"][0]) == pytest.approx(0.25)
+
+
+@dataclass(frozen=True)
+class Following(Part):
+    """Absorbs what another part's vector was when the round began."""
+
+    source: str
+    server = ("copy",)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "uses", (self.source,))
+
+    def absorb(self, mean, v):
+        """copy ← source"""
+        return {"copy": getattr(v, self.source)}
+
+
+def test_the_order_of_parts_is_irrelevant_while_they_absorb() -> None:
+    sums = PseudoGradient()
+    ends = [
+        trace(Method(local=LOCAL, also=also)).state
+        for also in ((sums, Following("delta")), (Following("delta"), sums))
+    ]
+    assert torch.equal(ends[0]["copy"], ends[1]["copy"])
+    assert not torch.equal(ends[0]["copy"], ends[0]["delta"])
+
+
+@dataclass(frozen=True)
+class Whimsical(SAM):
+    """Asks for everything, settles on something, and cites."""
+
+    server, asks = ("p",), ("first",)
+    references = ("fedprox",)
+
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w + ρ·unit(∇F(w) + ∇F(x)))"""
+        return grad(w + self.rho * unit(grad(w) + v.first(v.x))), {}
+
+    def settle(self, x, v):
+        """p ← x"""
+        return {"p": x}
+
+
+def test_reusing_passes_on_all_that_its_ascent_has() -> None:
+    reusing, x = Reusing(Whimsical(0.1)), torch.ones(2)
+    assert (reusing.asks, reusing.server) == (("first",), ("p",))
+    assert reusing.references == ("fedprox", "fedtoga")
+    assert torch.equal(reusing.settle(x, None)["p"], x)
+
+
+@dataclass(frozen=True)
+class Zigzag(Perturbation):
+    """Asks at two other places."""
+
+    gradients = 3
+
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w − ∇F(w + ∇F(w)))"""
+        return grad(w - grad(w + grad(w))), {}
+
+
+def test_the_reused_gradient_is_the_last_that_was_answered() -> None:
+    asked: list[torch.Tensor] = []
+
+    def double(w):
+        asked.append(w)
+        return 2 * w
+
+    x = torch.ones(1)
+    method = Method(perturb=Reusing(Zigzag()), local=SGD(lr=0.1, steps=2))
+    client_round(method, {"x": x}, {}, LocalData(0, [double] * 2), 0)
+    # Step 0: g_last = 0, so w = 1 is asked first; g = 2·(1 − 2·1) = −2 is what is remembered.
+    assert [float(w) for w in asked[:2]] == [1.0, -1.0]
+    assert float(asked[2]) == pytest.approx(1.2 - 2.0)
+
+
+def test_the_box_says_how_means_are_weighted() -> None:
+    assert "\nserver   (means weighted by samples)\n" in methods.fedasam().describe()
+    assert "\nserver\n" in methods.fedavg().describe()
+
+
+def test_what_replaces_dx_leaves_nothing_to_derive() -> None:
+    both = Method(correct=(LocalDual(0.1), ControlVariates()), local=LOCAL)
+    assert both.bill().up_minimal == ("dx", "dc")
+
+
+def test_a_bill_counts_vectors_of_another_length_apart() -> None:
+    batchnorm = replace(methods.fedavg(), also=(RunningStatistics(),))
+    assert str(batchnorm.bill(1000, buffers=10, buffers_i=10)).startswith("down 1d + 10, up 1d + 1")
+
+
+def test_layouts_come_from_the_oracles_that_have_one() -> None:
+    """FedASAM is the same method whether LocalData repeats the model's layout or not."""
+    torch.manual_seed(0)
+    model = FlatModel(torch.nn.Linear(3, 2))
+    X, Y = torch.randn(8, 3), torch.randint(0, 2, (8,))
+    method, ends = methods.fedasam(steps=1, lr=0.1, rho=2.0), []
+    for layout in (None, model.layout):
+        data = LocalData(0, [model.oracle((X, Y))], layout=layout)
+        ends.append(one_round(method, method.start(model.x0), {}, [data], 0, 1)[0]["x"])
+    assert torch.equal(*ends)
+
+
+def test_asam_sizes_every_tensor_whose_name_contains_weight() -> None:
+    w = torch.tensor([1.0, -2.0, 3.0, 4.0])
+    layout = lay_out({"lstm.weight_ih_l0": (2,), "lstm.bias_ih_l0": (1,), "head.weight": (1,)})
+    assert size(w, 0.5, layout).tolist() == [1.5, 2.5, 1.0, 4.5]
+
+
+def test_before_its_first_capture_the_average_is_the_model() -> None:
+    method = methods.fedasam(swa_start=5, steps=1)
+    x = torch.ones(3)
+    assert torch.equal(method.result(method.start(x)), x)

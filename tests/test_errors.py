@@ -21,11 +21,12 @@ from flatfed.mean import Mean
 from flatfed.method import Method
 from flatfed.methods.fedtoga import TrajectorySAM
 from flatfed.part import Correction, Part, View
+from flatfed.parts.compress import Dense
 from flatfed.parts.correct import Blend, ControlVariates, Dual, Proximal
 from flatfed.parts.local import SGD, Falling
 from flatfed.parts.perturb import SAM, Plain, Reusing
 from flatfed.parts.server import Average, DualAverage
-from flatfed.parts.track import PseudoGradient
+from flatfed.parts.track import PseudoGradient, RunningStatistics
 from flatfed.rounds import LocalData, broadcast, client_round, one_round, server_round
 
 LOCAL = SGD(lr=0.1, steps=2)
@@ -63,6 +64,7 @@ VALUES = [
     (lambda: SAM(rho=-0.1), "SAM got rho=-0.1, expected a number in [0, ∞)."),
     (lambda: SAM(rho=float("nan")), "SAM got rho=nan, expected a number in [0, ∞)."),
     (lambda: SAM(rho=float("inf")), "SAM got rho=inf, expected a number in [0, ∞)."),
+    (lambda: SAM(rho=10**400), f"SAM got rho={10**400}, expected a number in [0, ∞)."),
     (lambda: SAM(rho="big"), "SAM got rho='big', expected a number in [0, ∞)."),
     (lambda: methods.fedsam(rho=-1), "SAM got rho=-1, expected a number in [0, ∞)."),
     (lambda: methods.fedsam(rho=True), "SAM got rho=True, expected a number in [0, ∞)."),
@@ -125,6 +127,18 @@ VALUES = [
         "Adaptive got first_v='one', expected 'tau2' or 'zero'.",
     ),
     (lambda: methods.fedasam(zeta=-1), "AdaptiveSAM got zeta=-1, expected a number in [0, ∞)."),
+    (
+        lambda: methods.fedasam(swa_cycle=-3),
+        "LateAverage got cycle=-3, expected a whole number ≥ 1.",
+    ),
+    (
+        lambda: methods.fedasam(swa_low="abc"),
+        "Cyclic got low='abc', expected a number in [0, ∞).",
+    ),
+    (
+        lambda: methods.fedspeed(mixture=True),
+        "MixedSAM got mixture=True, expected a number in [0, 1].",
+    ),
     (
         lambda: methods.fedasam(swa_start=3, swa_cycle=2.5),
         "LateAverage got cycle=2.5, expected a whole number ≥ 1.",
@@ -714,3 +728,153 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
     real = [kind.__name__ for kind in errors.FlatfedError.__subclasses__()
             if kind.__module__ == errors.__name__]  # fmt: skip
     assert listed == real
+
+
+@dataclass(frozen=True)
+class Packing(Dense):
+    """Declares, or returns, what a compressor may not."""
+
+    fault: str = ""
+
+    def __post_init__(self) -> None:
+        if self.fault:
+            object.__setattr__(self, self.fault, ("q",))
+
+    def encode(self, a, v):
+        """sent ← a"""
+        return a, {}
+
+
+@pytest.mark.parametrize("kind", ["server", "broadcast", "uses", "notes", "upload"])
+def test_a_compressor_that_declares_more_than_what_it_keeps(kind) -> None:
+    with says(
+        CompositionError,
+        f"Packing declares {kind}=('q',), expected a compressor to declare nothing but keep.",
+        "Put what it shares into a part of its own: Method(..., also=(...,)).",
+    ):
+        Method(local=LOCAL, compress=Packing(kind))
+
+
+def test_a_compressor_that_returns_no_tuple() -> None:
+    with says(
+        CompositionError,
+        "Packing.encode returned Tensor for dx, expected a tuple of tensors.",
+        "Return (tensor,), {}.",
+    ):
+        client_round(Method(local=LOCAL, compress=Packing()), {"x": X}, {}, data([0.0, 1.0]), 0)
+
+
+def test_a_compressor_whose_declaration_is_no_tuple() -> None:
+    @dataclass(frozen=True)
+    class Keeping(Dense):
+        keep = "e_i"
+
+    with says(
+        CompositionError,
+        "Keeping declares keep='e_i', expected a tuple of names.",
+        "Write keep = ('e_i',).",
+    ):
+        Method(local=LOCAL, compress=Keeping())
+
+
+@dataclass(frozen=True)
+class Instead(Part):
+    """Wants a vector evaluated in place of x."""
+
+    result: str
+    server: tuple = ()
+
+
+def test_a_result_that_the_server_does_not_own() -> None:
+    with says(
+        CompositionError,
+        "Instead wants 'nowhere' evaluated in place of x, expected one such part, and a vector "
+        "that the server owns.",
+        "Parts that want it: Instead ('nowhere').",
+    ):
+        Method(local=LOCAL, also=(Instead("nowhere"),))
+
+
+def test_two_results() -> None:
+    with says(
+        CompositionError,
+        "Instead wants 'a' evaluated in place of x, expected one such part, and a vector that the "
+        "server owns.",
+        "Parts that want it: Instead ('a'), Instead ('b').",
+    ):
+        Method(local=LOCAL, also=(Instead("a", ("a",)), Instead("b", ("b",))))
+
+
+def test_more_uploads_than_clients() -> None:
+    method = methods.fedavg(steps=1)
+    with says(
+        FederationError,
+        "Round 0 has S=1 uploads of N=0 clients in all, expected at most N.",
+        "Give the number of all clients as N, and the mean of all their n_i as mean_samples.",
+    ):
+        one_round(method, method.start(X), {}, [data([0.0, 1.0])], 0, 0)
+
+
+def test_sample_weights_without_the_mean_count_of_everybody() -> None:
+    method = replace(methods.scaffold(steps=1), weights="samples")
+    with says(
+        UndeclaredName,
+        "ControlVariates reads v.S, which is not known here.",
+        "It may read: N, c, t, x.",
+        "It is from absorb on; with weights='samples', give Mean or one_round mean_samples, the "
+        "mean of n_i over all N clients.",
+    ):
+        one_round(method, method.start(X), {}, [data([0.0, 1.0])], 0, 5)
+
+
+@dataclass(frozen=True)
+class Lost(Average):
+    def step(self, x, mean, v):
+        """x ← x"""
+
+
+def test_a_server_step_that_returns_nothing() -> None:
+    method = Method(local=LOCAL, server=Lost())
+    with says(
+        CompositionError,
+        "Lost.step returned NoneType of shape (), expected a vector like x.",
+        "Return the next global model.",
+    ):
+        one_round(method, method.start(X), {}, [data([0.0, 1.0])], 0, 5)
+
+
+@dataclass(frozen=True)
+class Counting(Part):
+    """Sends a bare number."""
+
+    upload = ("total",)
+
+    def finish(self, y, v):
+        """total ← 3"""
+        return {"total": 3.0}
+
+
+def test_a_number_in_place_of_a_vector() -> None:
+    with says(
+        CompositionError,
+        "A hook of Counting returned total=3.0, expected a vector.",
+        "A number travels as a vector of one element: x.new_tensor([...]).",
+    ):
+        method = Method(local=LOCAL, also=(Counting(),))
+        client_round(method, {"x": X}, {}, data([0.0, 1.0]), 0)
+
+
+def test_running_statistics_without_their_first_values() -> None:
+    with says(
+        FederationError,
+        "RunningStatistics got no first value for 'buffers', expected the model's own.",
+        "Start with method.start(model.x0, buffers=model.b0).",
+    ):
+        replace(methods.fedavg(), also=(RunningStatistics(),)).start(X)
+
+
+def test_the_nearest_name_is_found_whatever_the_case() -> None:
+    with pytest.raises(SpecError, match="Did you mean 'fedtoga'"):
+        methods.build("FedTOGA")
+    with pytest.raises(SpecError, match="Did you mean 'rho'"):
+        methods.build("fedsam", RHO=0.1)

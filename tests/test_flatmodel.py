@@ -133,9 +133,9 @@ def test_unused_parameters_have_zero_gradient() -> None:
             return self.used(x)
 
     model = FlatModel(Idle())
-    g = model.grad(model.x0, (X, Y))
-    assert (g[15:] == 0).all()
-    assert (g[:15] != 0).any()
+    for g in (model.grad(model.x0, (X, Y)), model.hvp(model.x0, model.x0, (X, Y))):
+        assert (g[15:] == 0).all()
+        assert (g[:15] != 0).any()
 
 
 def test_outputs_are_differentiable_in_the_vector() -> None:
@@ -237,6 +237,42 @@ def test_buffers_outside_the_state_dict_do_not_travel() -> None:
     assert model.observe(model.x0, X, model.b0).numel() == 0
 
 
+def masked(fill: float) -> FlatModel:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 3)
+            self.register_buffer("mask", torch.full((3,), fill))
+
+        def forward(self, x):
+            return self.linear(x) + self.mask.clamp(min=-1.0)
+
+    return FlatModel(Masked())
+
+
+def test_a_mask_of_infinities_does_not_travel() -> None:
+    assert masked(float("-inf")).b0.numel() == 0
+    assert masked(-1.0).b0.numel() == 3
+
+
+def test_every_pass_in_training_mode_takes_a_seed_and_leaves_the_generator_alone() -> None:
+    torch.manual_seed(0)
+    layers = nn.Linear(4, 50), nn.Dropout(), nn.BatchNorm1d(50), nn.Tanh(), nn.Linear(50, 3)
+    model = FlatModel(nn.Sequential(*layers))
+    passes = {
+        "loss": lambda seed: model.loss(model.x0, (X, Y), seed=seed),
+        "grad": lambda seed: model.oracle((X, Y), seed=seed)(model.x0),
+        "hvp": lambda seed: model.hvp(model.x0, model.x0, (X, Y), seed=seed),
+        "outputs": lambda seed: model.outputs(model.x0, X, train=True, seed=seed),
+        "observe": lambda seed: model.oracle((X, Y), seed=seed).observe(model.x0, model.b0),
+    }
+    state = torch.random.get_rng_state()
+    for name, of in passes.items():
+        assert torch.equal(of(5), of(5)), name
+        assert not torch.equal(of(5), of(6)), name
+        assert torch.equal(torch.random.get_rng_state(), state), name
+
+
 BAD_MODULES = [
     (nn.ReLU(), r"ReLU has no trainable parameters \(0 are frozen\)"),
     (nn.Linear(2, 2).requires_grad_(False), r"Linear has no trainable parameters \(2 are frozen\)"),
@@ -263,9 +299,20 @@ def test_a_module_that_is_no_vector_is_refused(module, message) -> None:
     assert len(str(error.value).splitlines()) <= 3
 
 
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`")
+def test_a_module_that_cannot_be_copied_is_refused() -> None:
+    module = nn.utils.weight_norm(nn.Linear(4, 3))
+    module(X)
+    with pytest.raises(ModelError, match="Linear cannot be copied: Only Tensors created") as error:
+        FlatModel(module)
+    assert len(str(error.value).splitlines()) == 2
+
+
 def test_a_vector_of_another_model_is_refused() -> None:
     model = FlatModel(net())
     with pytest.raises(ModelError, match=r"w has shape \(3,\), expected \(43,\)"):
         model.grad(torch.zeros(3), batch())
+    with pytest.raises(ModelError, match=r"u has shape \(3,\), expected \(43,\)"):
+        model.hvp(model.x0, torch.zeros(3), batch())
     with pytest.raises(ModelError, match=r"buffers has shape \(2,\), expected \(0,\)"):
         model.outputs(model.x0, X, buffers=torch.zeros(2))
