@@ -126,15 +126,19 @@ def _pickles(method: Method) -> Iterator[str]:
             "module, not in a function, and use no lambdas."
         )
     else:
-        try:
-            equal = same == method
-        except RuntimeError:  # a tensor among the fields: == is a tensor too
-            yield (
-                "its parts cannot be compared: a field holds a tensor.\nKeep numbers in a tuple, "
-                "or what changes in a declared vector."
-            )
-            return
-        if not equal or repr(same) != repr(method):
+        yield from _same(method, same)
+
+
+def _same(method: Method, other: Method) -> Iterator[str]:
+    try:
+        equal = method == other and repr(method) == repr(other)
+    except RuntimeError:
+        yield (
+            "its parts cannot be compared: a field holds a tensor.\nKeep numbers in a tuple, or "
+            "what changes in a declared vector."
+        )
+    else:
+        if not equal:
             yield (
                 "it comes back from pickling as another method.\nMake every part a frozen "
                 "dataclass whose fields are all it depends on."
