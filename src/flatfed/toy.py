@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import torch
@@ -89,8 +89,21 @@ class Trace:
     renewed: set[tuple[str, str]] = field(default_factory=set)  # (kind, name) that a hook returned
 
 
-def _recording(run: Trace, side: str) -> type[View]:
-    last: dict[tuple[str, str], Any] = {}
+@dataclass(frozen=True, kw_only=True)
+class _Marked(Method):
+    """The method, remembering which first values of notes it gave out."""
+
+    first: list[Vec] = field(default_factory=list)
+
+    def fresh(self, kind: str, x: Vec) -> dict[str, Vec]:
+        values = super().fresh(kind, x)
+        if kind == "notes":
+            self.first.extend(values.values())
+        return values
+
+
+def _recording(run: Trace, side: str, method: _Marked) -> type[View]:
+    notes = method.names("notes")
 
     class Recording(View):
         """A View that writes down every name read, as (side, reader, name), and notes renewed."""
@@ -99,12 +112,9 @@ def _recording(run: Trace, side: str) -> type[View]:
             names = object.__getattribute__(self, "__dict__")
             value = object.__getattribute__(self, name)
             if name in names:
-                at = names["_reader"], name
-                run.reads.add((side, *at))
-                # Within a client's round, another object at a later step is a new value.
-                if names.get("k") and last.get(at) is not value:
+                run.reads.add((side, names["_reader"], name))
+                if name in notes and not any(value is one for one in method.first):
                     run.renewed.add(("notes", name))
-                last[at] = value
             return value
 
     return Recording
@@ -112,9 +122,10 @@ def _recording(run: Trace, side: str) -> type[View]:
 
 def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool = False) -> Trace:
     """A few rounds; `backwards` lets the clients of a cohort train in the opposite order."""
-    method = tame(method)
+    tamed = tame(method)
+    method = _Marked(**{field.name: getattr(tamed, field.name) for field in fields(Method)})
     run = Trace(first_state(method, dtype))
-    client, server = (_recording(run, side) for side in ("client", "server"))
+    client, server = (_recording(run, side, method) for side in ("client", "server"))
     for t in range(ROUNDS):
         down = broadcast(method, run.state, t, N, views=server)
         run.downs.append(down)
@@ -143,7 +154,7 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
         before = copies(watched)
         new = server_round(method, run.state, averaged, t, N, views=server)
         run.changed += changes(watched, before, f"round {t}, server")
-        run.renewed |= {("server", n) for n in new if new[n] is not run.state[n]}
+        run.renewed |= {("server", n) for n, v in new.items() if v is not run.state[n]}
         run.state = new
         run.disturbed += changes(idle, before_round, f"round {t}")
     return run

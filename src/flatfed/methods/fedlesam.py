@@ -12,7 +12,7 @@ from flatfed.parts.correct import ControlVariates, Dual
 from flatfed.parts.local import SHARED, LocalWork, work
 from flatfed.parts.perturb import NO_ASCENT
 from flatfed.parts.server import Average, DualAverage
-from flatfed.vec import Named, Vec, ascend
+from flatfed.vec import Named, Vec, along
 
 Reference = Literal["last_active", "last_round"]
 
@@ -22,18 +22,22 @@ class SinceLastSeen(Perturbation):
     """Along the model's way back to where client i last received it; nowhere the first time."""
 
     rho: float
-    keep = ("x_i",)
+    keep, notes = ("x_i",), ("eps",)
     references = ("fedlesam",)
 
     def __post_init__(self) -> None:
         within(self, "rho", "[0, ∞)", NO_ASCENT)
 
     def init(self, name: str, x: Vec) -> Vec:
-        return x
+        return x if name == "x_i" else super().init(name, x)
+
+    def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
+        """eps ← ρ·unit(x_i − x)  at k = 0"""
+        return {"eps": along(v.x_i - v.x, self.rho)} if v.k == 0 else {}
 
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
-        """g ← ∇F(w + ρ·unit(x_i − x))"""
-        return grad(ascend(w, v.x_i - v.x, self.rho)), {}
+        """g ← ∇F(w + eps)"""
+        return grad(w + v.eps), {}
 
     def finish(self, y: Vec, v: View) -> Named:
         """x_i ← x"""
@@ -45,15 +49,19 @@ class SinceLastRound(Perturbation):
     """Along the model's way back to the round before, the same for every client."""
 
     rho: float
-    broadcast = ("x_last",)
+    broadcast, notes = ("x_last",), ("eps",)
     references = ("fedlesam",)
 
     def __post_init__(self) -> None:
         within(self, "rho", "[0, ∞)", NO_ASCENT)
 
+    def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
+        """eps ← ρ·unit(x_last − x)  at k = 0"""
+        return {"eps": along(v.x_last - v.x, self.rho)} if v.k == 0 else {}
+
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
-        """g ← ∇F(w + ρ·unit(x_last − x))"""
-        return grad(ascend(w, v.x_last - v.x, self.rho)), {}
+        """g ← ∇F(w + eps)"""
+        return grad(w + v.eps), {}
 
 
 @dataclass(frozen=True)

@@ -98,11 +98,13 @@ class SGD(Local):
 
     def step(self, w: Vec, g: Vec, v: View) -> tuple[Vec, Named]:
         """w ← w − η(clip(g) + ω·w)"""
-        # One pass for the decay and one for the step, on a vector of our own.
+        # g's length first, while g is in the cache; then a pass for the decay and one for the step.
+        direction = self.clip_scope == "direction"
+        factor = None if self.clip is None or not direction else shrink(g, self.clip)
         kept = w * (1 - v.lr * self.weight_decay) if self.decay == "outside" else w.clone()
-        if self.clip is not None and self.clip_scope == "direction":
-            return kept.addcmul_(g, shrink(g, self.clip), value=-v.lr), {}
-        return kept.add_(g, alpha=-v.lr), {}
+        if factor is None:
+            return kept.add_(g, alpha=-v.lr), {}
+        return kept.addcmul_(g, factor, value=-v.lr), {}
 
     def equations(self, hook: str) -> tuple[str, ...]:
         """Eight combinations are easier to assemble than to list."""
