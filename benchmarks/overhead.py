@@ -6,7 +6,7 @@
 Every method's `client_round` runs with an oracle that answers at once, so that all of its time is
 overhead: hooks, views, and the vector arithmetic of the method's equations. Two sizes:
 
-- d = 1e5: microseconds a step. Limit: 150.
+- d = 1e5: microseconds a step, and of these Python's: what is left of them at d = 10. Limit: 150.
 - d = 1e7: time per vector operation of the method's equations, in units of one `w + a*g` pass,
   measured in turns in the same process. Limit: 2.5.
 
@@ -63,6 +63,18 @@ def per_step(name: str, d: int, K: int) -> float:
     return statistics.median(seconds(run) for _ in range(REPEATS)) / K
 
 
+def one_pass(d: int) -> float:
+    """Seconds: how fast this machine's memory is today."""
+    w, g = torch.randn(d), torch.randn(d)
+
+    def passes() -> None:
+        for _ in range(200):
+            w + 0.1 * g
+
+    passes()
+    return statistics.median(seconds(passes) for _ in range(REPEATS)) / 200
+
+
 def per_operation(name: str, d: int, K: int) -> tuple[int, float]:
     """(vector operations a step, time of each in `w + a*g` passes)."""
     method = methods.build(name, steps=K)
@@ -87,16 +99,18 @@ def main() -> None:
     torch.set_num_threads(1)
     kept = not options.default_malloc and keep_pages()
     print(
-        f"torch {torch.__version__}, one thread, freed pages {'kept' if kept else 'given back'}\n"
+        f"torch {torch.__version__}, one thread, freed pages {'kept' if kept else 'given back'}, "
+        f"one w + 0.1 * g at d = 1e5 in {one_pass(100_000) * 1e6:.0f} µs\n"
     )
-    row = "| {:<10} | {:>8} | {:>10} | {:>10} |" if options.markdown else "{:<12}{:>10}{:>12}{:>12}"
-    print(row.format("method", "µs a step", "operations", "passes per"))
+    table = "| {:<10} | {:>9} | {:>6} | {:>10} | {:>10} |"
+    row = table if options.markdown else "{:<12}{:>10}{:>8}{:>12}{:>12}"
+    print(row.format("method", "µs a step", "Python", "operations", "passes per"))
     if options.markdown:
-        print("|---|--:|--:|--:|")
+        print("|---|--:|--:|--:|--:|")
     for name in methods.CATALOGUE:
-        micro = per_step(name, 100_000, 200) * 1e6
+        micro, python = (per_step(name, d, 200) * 1e6 for d in (100_000, 10))
         n, ratio = per_operation(name, 10_000_000, 3)
-        print(row.format(name, f"{micro:.0f}", n, f"{ratio:.2f}"), flush=True)
+        print(row.format(name, f"{micro:.0f}", f"{python:.0f}", n, f"{ratio:.2f}"), flush=True)
 
 
 if __name__ == "__main__":

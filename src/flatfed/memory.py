@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_NEVER = -1
 _A_GIBIBYTE = 1 << 30
 
 
@@ -19,6 +20,6 @@ def keep_pages() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # musl, macOS, Windows
         return False
-    kept = bool(mallopt(_M_TRIM_THRESHOLD, _A_GIBIBYTE))
+    kept = bool(mallopt(_M_TRIM_THRESHOLD, _NEVER))
     # glibc has had an upper limit of 32 MiB for this one.
     return kept and any(mallopt(_M_MMAP_THRESHOLD, size) for size in (_A_GIBIBYTE, 32 << 20))

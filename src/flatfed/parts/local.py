@@ -94,17 +94,21 @@ class SGD(Local):
         """g ← g, data gradients clipped and decayed here if the modes say so"""
         if self.clip_scope == "data":
             g = clip(g, self.clip)
-        return g.add(w, alpha=self.weight_decay) if self.decay == "inside" else g
+        inside = self.weight_decay and self.decay == "inside"
+        return g.add(w, alpha=self.weight_decay) if inside else g
 
     def step(self, w: Vec, g: Vec, v: View) -> tuple[Vec, Named]:
         """w ← w − η(clip(g) + ω·w)"""
-        # g's length first, while g is in the cache; then a pass for the decay and one for the step.
-        direction = self.clip_scope == "direction"
-        factor = None if self.clip is None or not direction else shrink(g, self.clip)
-        kept = w * (1 - v.lr * self.weight_decay) if self.decay == "outside" else w.clone()
-        if factor is None:
-            return kept.add_(g, alpha=-v.lr), {}
-        return kept.addcmul_(g, factor, value=-v.lr), {}
+        # g's length first, while g is in the cache.
+        shorter = None if self.clip is None or self.clip_scope == "data" else shrink(g, self.clip)
+        if not self.weight_decay or self.decay == "inside":
+            if shorter is None:
+                return w.add(g, alpha=-v.lr), {}
+            return w.addcmul(g, shorter, value=-v.lr), {}
+        own = w * (1 - v.lr * self.weight_decay)  # a vector of our own: the rest is in place
+        if shorter is None:
+            return own.add_(g, alpha=-v.lr), {}
+        return own.addcmul_(g, shorter, value=-v.lr), {}
 
     def equations(self, hook: str) -> tuple[str, ...]:
         """Eight combinations are easier to assemble than to list."""
