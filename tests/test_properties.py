@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatfed import methods
+from flatfed.rounds import LocalData, broadcast, client_round
 from flatfed.vec import clip, lay_out, seed_for, unit
 from problems import Quadratics, Run
 
@@ -112,3 +113,35 @@ def test_seeds_depend_on_purpose_and_place(run, purpose, at) -> None:
     assert seed == seed_for(run, purpose, *at) != seed_for(run, purpose + "'", *at)
     assert seed != seed_for(run + 1, purpose, *at)
     assert seed != seed_for(run, purpose, *at, 0)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", methods.CATALOGUE)
+def test_a_cohort_through_vmap_is_the_loop(name) -> None:
+    """Four clients as one batch, every vector with a dimension for them: the same, one by one."""
+    n, d, K = 4, 6, 3
+    random = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    method = methods.build(name, steps=K, lr=0.05, clip=0.5)
+    B, b = draw(n, K, d, d), draw(n, K, d)
+    A = B @ B.mT / d
+    sent = {key: v + draw(d) for key, v in broadcast(method, method.start(draw(d)), 0, n).items()}
+    sent = {key: v.expand(n, d) for key, v in sent.items()}
+    kept = {key: draw(n, d) for key in method.names("keep")}
+
+    def client(A, b, sent, kept):
+        batches = [lambda w, k=k: A[k] @ (w - b[k]) for k in range(K)]
+        upload, kept = client_round(method, sent, kept, LocalData(0, batches), 0)
+        return {key: tensors[0] for key, tensors in upload.vectors.items()}, kept
+
+    together = torch.vmap(client)(A, b, sent, kept)
+    for i in range(n):
+        mine = ({key: v[i] for key, v in vectors.items()} for vectors in (sent, kept))
+        alone = client(A[i], b[i], *mine)
+        for batched, single in zip(together, alone, strict=True):
+            assert batched.keys() == single.keys()
+            for key in single:
+                torch.testing.assert_close(batched[key][i], single[key], rtol=0, atol=1e-12)
