@@ -36,18 +36,16 @@ def rotation(seed: int, d: int) -> np.ndarray:
     return q * np.sign(np.diag(r))
 
 
-@pytest.mark.parametrize("name", methods.CATALOGUE)
+@pytest.mark.parametrize("name", [n for n in methods.CATALOGUE if n not in NOT_ROTATED])
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), turn=st.integers(0, 10_000))
 def test_a_rotated_problem_gives_the_rotated_run(name, seed, turn) -> None:
     problem, R = Quadratics(seed), rotation(turn, 5)
     gap = np.abs(run(name, problem.moved(rotation=R)) - run(name, problem) @ R.T).max()
-    if name in NOT_ROTATED:
-        return
     assert gap < 1e-9
 
 
-@pytest.mark.parametrize("name", methods.CATALOGUE)
+@pytest.mark.parametrize("name", [n for n in methods.CATALOGUE if n not in NOT_SHIFTED])
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10_000), far=st.integers(0, 10_000))
 def test_a_shifted_problem_gives_the_shifted_run(name, seed, far) -> None:
@@ -55,8 +53,6 @@ def test_a_shifted_problem_gives_the_shifted_run(name, seed, far) -> None:
     shift = np.random.default_rng(far).normal(size=5)
     moved = run(name, problem.moved(shift=shift), weight_decay=0.0)
     gap = np.abs(moved - (run(name, problem, weight_decay=0.0) + shift)).max()
-    if name in NOT_SHIFTED:
-        return
     assert gap < 1e-9
 
 
