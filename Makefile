@@ -29,6 +29,7 @@ test: setup ## Every test on both cores, with the coverage gates
 
 bench: setup ## What the contract costs beside the gradient
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/by_hand.py
 
 clean: ## Remove what the other targets made
 	rm -rf .venv .coverage .mypy_cache .pytest_cache .ruff_cache .hypothesis
