@@ -165,10 +165,10 @@ def test_a_bill_counts_vectors_of_another_length_apart() -> None:
     assert str(batchnorm.bill(1000, buffers=10, buffers_i=10)).startswith("down 1d + 10, up 1d + 1")
 
 
-def test_asam_sizes_every_tensor_whose_name_contains_weight() -> None:
-    w = torch.tensor([1.0, -2.0, 3.0, 4.0])
-    layout = lay_out({"lstm.weight_ih_l0": (2,), "lstm.bias_ih_l0": (1,), "head.weight": (1,)})
-    assert size(w, 0.5, layout).tolist() == [1.5, 2.5, 1.0, 4.5]
+def test_asam_sizes_every_tensor_whose_name_contains_weight_and_no_other() -> None:
+    w = torch.tensor([1.0, -2.0, 3.0, 4.0, 5.0])
+    names = {"lstm.weight_ih_l0": (2,), "lstm.bias_ih_l0": (1,), "head.weight": (1,), "token": (1,)}
+    assert size(w, 0.5, lay_out(names)).tolist() == [1.5, 2.5, 1.0, 4.5, 1.0]
 
 
 def test_before_its_first_capture_the_average_is_the_model() -> None:
