@@ -25,9 +25,11 @@ from collections.abc import Callable
 import torch
 
 from flatfed import methods
+from flatfed.mean import Upload
 from flatfed.memory import keep_pages
 from flatfed.method import Method
 from flatfed.rounds import LocalData, broadcast, client_round
+from flatfed.vec import Named, Vec
 
 REPEATS = 5
 
@@ -38,9 +40,13 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def client(method: Method, d: int, K: int) -> Callable[[], object]:
+def model_and_gradient(d: int) -> tuple[Vec, Vec]:
     random = torch.Generator().manual_seed(0)
-    x, g = (torch.randn(d, generator=random) for _ in range(2))
+    return torch.randn(d, generator=random), torch.randn(d, generator=random)
+
+
+def client(method: Method, d: int, K: int) -> Callable[[], tuple[Upload, Named]]:
+    x, g = model_and_gradient(d)
     sent = broadcast(method, method.start(x), 0, 10)
     data = LocalData(0, [lambda w: g] * K, whole=lambda w: g)
     return lambda: client_round(method, sent, {}, data, 0)
@@ -63,31 +69,32 @@ def per_step(name: str, d: int, K: int) -> float:
     return statistics.median(seconds(run) for _ in range(REPEATS)) / K
 
 
-def one_pass(d: int) -> float:
-    """Seconds: how fast this machine's memory is today."""
-    w, g = torch.randn(d), torch.randn(d)
+def passes(d: int, times: int) -> Callable[[], None]:
+    """`w + a*g`, so many times."""
+    w, g = model_and_gradient(d)
 
-    def passes() -> None:
-        for _ in range(200):
+    def run() -> None:
+        for _ in range(times):
             w + 0.1 * g
 
-    passes()
-    return statistics.median(seconds(passes) for _ in range(REPEATS)) / 200
+    return run
+
+
+def one_pass(d: int) -> float:
+    """Seconds: how fast this machine's memory is today."""
+    run = passes(d, 200)
+    run()
+    return statistics.median(seconds(run) for _ in range(REPEATS)) / 200
 
 
 def per_operation(name: str, d: int, K: int) -> tuple[int, float]:
     """(vector operations a step, time of each in `w + a*g` passes)."""
     method = methods.build(name, steps=K)
     run, n = client(method, d, K), vector_operations(method)
-    w, g = torch.randn(d), torch.randn(d)
-
-    def passes() -> None:
-        for _ in range(n * K):
-            w + 0.1 * g
-
+    yardstick = passes(d, n * K)
     run()
-    passes()
-    ratios = [seconds(run) / seconds(passes) for _ in range(REPEATS)]
+    yardstick()
+    ratios = [seconds(run) / seconds(yardstick) for _ in range(REPEATS)]
     return n, statistics.median(ratios)
 
 

@@ -194,14 +194,19 @@ def test_the_data_loss_is_the_batchs_own_gradient() -> None:
 
 
 @dataclass(frozen=True)
-class Copycat(Part):
-    """Settles on what another part's vector was when the model moved."""
+class Copying(Part):
+    """Owns a copy of another part's vector."""
 
     source: str
     server = ("copy",)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "uses", (self.source,))
+
+
+@dataclass(frozen=True)
+class Copycat(Copying):
+    """Settles on what another part's vector was when the model moved."""
 
     def settle(self, x, v):
         """copy ← source"""
@@ -321,14 +326,8 @@ def test_the_rate_after_the_last_step_is_the_last_steps() -> None:
 
 
 @dataclass(frozen=True)
-class Following(Part):
+class Following(Copying):
     """Absorbs what another part's vector was when the round began."""
-
-    source: str
-    server = ("copy",)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "uses", (self.source,))
 
     def absorb(self, mean, v):
         """copy ← source"""

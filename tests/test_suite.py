@@ -11,14 +11,21 @@ from flatfed import check_method, methods
 from flatfed.check import CLAIMS, examine
 from flatfed.errors import CompositionError, UndeclaredName
 from flatfed.method import Method
-from flatfed.part import (
-    Correction,
-    Perturbation,
-)
+from flatfed.part import Correction, Part, Perturbation
 from flatfed.parts.local import SGD
 from flatfed.toy import trace
 
 LOCAL = SGD(lr=0.1, steps=2)
+
+
+def found_in(method: Method) -> dict[str, str]:
+    """What the suite says of every claim; nothing, where it holds."""
+    return {finding.claim: finding.wrong for finding in examine(method)}
+
+
+def found_with(part: Part) -> dict[str, str]:
+    """The same, of a method whose one correction is this part."""
+    return found_in(Method(correct=(part,), local=LOCAL))
 
 
 @dataclass(frozen=True)
@@ -107,14 +114,8 @@ class Broadcasting(Bystander):
 
 
 @dataclass(frozen=True)
-class Square(Bystander):
+class Square(Heavy):
     """Keeps a matrix."""
-
-    keep = ("a_i",)
-
-    def direction(self, g, w, v):
-        """g ← g + a_i"""
-        return g + v.a_i.sum()
 
     def finish(self, y, v):
         """a_i ← y"""
@@ -313,17 +314,17 @@ BROKEN = {
 @pytest.mark.parametrize("claim", BROKEN, ids=lambda claim: claim.replace(" ", "_"))
 def test_the_suite_catches(claim) -> None:
     part, message = BROKEN[claim]
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(part,), local=LOCAL))}
+    wrong = found_with(part)
     assert message in wrong[claim]
 
 
 def test_the_suite_catches_an_equation_that_is_not_true_for_the_part() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Mislabelled(),), local=LOCAL))}
+    wrong = found_with(Mislabelled())
     assert "no equation line that is true for" in wrong["every hook opens with its equation"]
 
 
 def test_the_suite_catches_gradients_that_are_not_billed() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(perturb=Careless(), local=LOCAL))}
+    wrong = found_in(Method(perturb=Careless(), local=LOCAL))
     assert (
         "asked for 4 gradients in 2 steps, its bill says 2"
         in (wrong["gradients asked for are gradients billed"])
@@ -332,7 +333,7 @@ def test_the_suite_catches_gradients_that_are_not_billed() -> None:
 
 def test_the_suite_catches_what_does_not_pickle() -> None:
     method = Method(local=SGD(lr=lambda t, k, K: 0.1, steps=2))
-    wrong = {f.claim: f.wrong for f in examine(method)}
+    wrong = found_in(method)
     assert "use no lambdas" in wrong["it pickles, and comes back equal"]
 
 
@@ -388,12 +389,12 @@ MORE = [
     ("claim", "part", "message"), MORE, ids=[type(p).__name__ for _, p, _ in MORE]
 )
 def test_the_suite_also_catches(claim, part, message) -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(part,), local=LOCAL))}
+    wrong = found_with(part)
     assert message in wrong[claim]
 
 
 def test_the_suite_catches_a_note_that_never_changes() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(perturb=Absent(), local=LOCAL))}
+    wrong = found_in(Method(perturb=Absent(), local=LOCAL))
     assert "Absent declares notes 'last', and in 4 rounds" in wrong["what is declared is returned"]
 
 
@@ -415,22 +416,18 @@ class Masking(Correction):
 
 def test_the_suite_catches_a_tensor_among_the_fields() -> None:
     mask = torch.ones(3, dtype=torch.float64)
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Masking(mask),), local=LOCAL))}
+    wrong = found_with(Masking(mask))
     assert "a field holds a tensor" in wrong["it pickles, and comes back equal"]
 
 
 @dataclass(frozen=True)
-class Crashing(Correction):
-    def direction(self, g, w, v):
-        """g ← g"""
-        return g + 0
-
+class Crashing(Bystander):
     def equations(self, hook):
         raise ValueError("no\nlines\nof\nmine")
 
 
 def test_a_claim_that_cannot_be_looked_at_is_a_finding() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Crashing(),), local=LOCAL))}
+    wrong = found_with(Crashing())
     assert wrong["every hook opens with its equation"].startswith("ValueError in equations (test_")
     assert wrong["every hook opens with its equation"].endswith(": no")
 
@@ -440,7 +437,7 @@ def two_arguments(t, k):
 
 
 def test_a_rate_of_the_wrong_shape_is_named() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(local=SGD(lr=two_arguments, steps=2)))}
+    wrong = found_in(Method(local=SGD(lr=two_arguments, steps=2)))
     message = wrong["its hooks run on a toy federation"]
     assert message.startswith("Client 0 failed in round 0 at step 0 of 2, in SGD: TypeError: two_")
 
@@ -495,7 +492,7 @@ class Hammer(Bystander):
     ids=lambda v: type(v).__name__,
 )
 def test_the_suite_catches_a_change_in_place_of(part, message) -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(part,), local=LOCAL))}
+    wrong = found_with(part)
     assert message in wrong["no hook changes what it was given"]
 
 
@@ -512,7 +509,7 @@ class Lottery(Bystander):
 
 
 def test_the_suite_catches_randomness_beside_the_model() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Lottery(),), local=LOCAL))}
+    wrong = found_with(Lottery())
     assert "end with different 'c'" in wrong["equal runs are equal to the bit"]
 
 
@@ -533,6 +530,6 @@ class Widening(Bystander):
 
 
 def test_the_suite_catches_an_upload_of_another_precision() -> None:
-    wrong = {f.claim: f.wrong for f in examine(Method(correct=(Widening(),), local=LOCAL))}
+    wrong = found_with(Widening())
     message = wrong["vectors keep the model's type and shape"]
     assert message.startswith("client 0's upload['dz'] is torch.float64, expected torch.float32")

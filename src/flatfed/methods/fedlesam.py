@@ -18,15 +18,26 @@ Reference = Literal["last_active", "last_round"]
 
 
 @dataclass(frozen=True)
-class SinceLastSeen(Perturbation):
-    """Along the model's way back to where client i last received it; nowhere the first time."""
+class WayBack(Perturbation):
+    """Moved from w by eps, the same in every step of a round."""
 
     rho: float
-    keep, notes = ("x_i",), ("eps",)
+    notes = ("eps",)
     references = ("fedlesam",)
 
     def __post_init__(self) -> None:
         within(self, "rho", "[0, ∞)", NO_ASCENT)
+
+    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
+        """g ← ∇F(w + eps)"""
+        return grad(w + v.eps), {}
+
+
+@dataclass(frozen=True)
+class SinceLastSeen(WayBack):
+    """Along the model's way back to where client i last received it; nowhere the first time."""
+
+    keep = ("x_i",)
 
     def init(self, name: str, x: Vec) -> Vec:
         return x if name == "x_i" else super().init(name, x)
@@ -35,33 +46,20 @@ class SinceLastSeen(Perturbation):
         """eps ← ρ·unit(x_i − x)  at k = 0"""
         return {"eps": along(v.x_i - v.x, self.rho)} if v.k == 0 else {}
 
-    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
-        """g ← ∇F(w + eps)"""
-        return grad(w + v.eps), {}
-
     def finish(self, y: Vec, v: View) -> Named:
         """x_i ← x"""
         return {"x_i": v.x}
 
 
 @dataclass(frozen=True)
-class SinceLastRound(Perturbation):
+class SinceLastRound(WayBack):
     """Along the model's way back to the round before, the same for every client."""
 
-    rho: float
-    broadcast, notes = ("x_last",), ("eps",)
-    references = ("fedlesam",)
-
-    def __post_init__(self) -> None:
-        within(self, "rho", "[0, ∞)", NO_ASCENT)
+    broadcast = ("x_last",)
 
     def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
         """eps ← ρ·unit(x_last − x)  at k = 0"""
         return {"eps": along(v.x_last - v.x, self.rho)} if v.k == 0 else {}
-
-    def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
-        """g ← ∇F(w + eps)"""
-        return grad(w + v.eps), {}
 
 
 @dataclass(frozen=True)
