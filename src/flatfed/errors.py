@@ -8,7 +8,8 @@
     ├── FederationError    data, a split or a cohort that cannot be trained on
     ├── ClientError        something failed inside one client (carries client, round, step, part)
     ├── NonFiniteError     a NaN or an infinity where a number must be
-    └── EngineError        the machinery that runs clients failed
+    ├── EngineError        the machinery that runs clients failed
+    └── RunError           a run's folder cannot be read, written or continued
 
 Every message says what was given, what was expected and what to do, in at most three lines.
 """
@@ -18,11 +19,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 
 class FlatfedError(Exception):
     """Anything flatfed raises on purpose."""
+
+    exit_code: ClassVar[int] = 2  # of the command line: 2 the request was wrong, 1 the run failed
 
 
 class CompositionError(FlatfedError):
@@ -48,6 +51,8 @@ class FederationError(FlatfedError):
 class ClientError(FlatfedError):
     """Something failed inside one client; the original error is its `__cause__`."""
 
+    exit_code = 1
+
     def __init__(self, message: str, *, client: int, t: int, k: int, part: str) -> None:
         super().__init__(message)
         self.client, self.t, self.k, self.part = client, t, k, part
@@ -64,9 +69,19 @@ def _client_error(message: str, client: int, t: int, k: int, part: str) -> Clien
 class NonFiniteError(FlatfedError):
     """A NaN or an infinity where a number must be."""
 
+    exit_code = 1
+
 
 class EngineError(FlatfedError):
     """The machinery that runs clients failed."""
+
+    exit_code = 1
+
+
+class RunError(FlatfedError):
+    """A run's folder cannot be read, written or continued."""
+
+    exit_code = 1
 
 
 def refuse(owner: object, name: str, expected: str, hint: str = "") -> NoReturn:

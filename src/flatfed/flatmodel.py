@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +31,13 @@ class FlatModel:
     torch.Size([8])
     """
 
-    def __init__(self, module: nn.Module, loss: Loss = nn.functional.cross_entropy) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        loss: Loss = nn.functional.cross_entropy,
+        *,
+        precision: Literal["full", "bfloat16"] = "full",
+    ) -> None:
         if not isinstance(module, nn.Module):
             raise ModelError(
                 f"FlatModel got {type(module).__name__}, expected a torch.nn.Module.\n"
@@ -44,7 +50,12 @@ class FlatModel:
                 f"{type(module).__name__} cannot be copied: {str(error).splitlines()[0]}\n"
                 "Build it anew, or use torch.nn.utils.parametrizations."
             ) from error
-        self._loss = loss
+        if precision not in ("full", "bfloat16"):
+            raise ModelError(
+                f"FlatModel got precision={precision!r}, expected 'full' or 'bfloat16'.\n"
+                "bfloat16 computes the forward pass in it and keeps w and the gradient as they are."
+            )
+        self._loss, self._precision = loss, precision
         trained = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
         if not trained:
             frozen = sum(1 for _ in self._module.parameters())
@@ -73,10 +84,14 @@ class FlatModel:
             )
         # What its owner has put in evaluation mode, under a module that trains, stays in it.
         self._still = [m for m in self._module.modules() if module.training and not m.training]
+        self._trained = list(trained.values())
+        self._training: bool | None = None  # the mode the module was last put in
         self.layout: Layout = lay_out({name: p.shape for name, p in trained.items()})
+        self._lengths = [slot.at.stop - slot.at.start for slot in self.layout]
         self.x0: Vec = _flatten(trained.values())
         # What a state dict holds beside parameters is what training may move; integer counters,
         # buffers outside the state dict and masks of infinities are the module's own constants.
+        self._has_buffers = any(True for _ in self._module.buffers())
         kept = self._module.state_dict().keys()
         moving = {
             name: buffer
@@ -97,11 +112,38 @@ class FlatModel:
             outputs = self._call(self._cut(w), batch[0], self._scratch(None), train=True)
             return self._loss(outputs, batch[1])
 
+    def loss_of(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The loss of outputs that are already there."""
+        return self._loss(outputs, targets)
+
     def grad(self, w: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
         """∇F(w) on a batch."""
-        leaves, loss = self._leaves(w, batch, seed)
+        return self.value_and_grad(w, batch, seed=seed)[1]
+
+    def value_and_grad(
+        self, w: Vec, batch: Batch, *, seed: int | None = None
+    ) -> tuple[Tensor, Vec]:
+        """F(w), without a graph, and ∇F(w) on a batch."""
+        if self._has_buffers:
+            leaves, loss = self._leaves(w, batch, seed)
+        else:
+            # The module's own parameters look at w while it runs: half the overhead of
+            # functional_call, which a small model feels in every step.
+            leaves = self._trained
+            for parameter, piece in zip(leaves, self._pieces(w.detach()), strict=True):
+                parameter.data = piece
+            self._mode(train=True)
+            with torch.enable_grad(), _seeded(seed, w.device):
+                loss = self._loss(self._run(batch[0]), batch[1])
         # Unused parameters have no gradient: theirs is zero.
-        return _flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
+        return loss.detach(), _flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
+
+    def draws(self, batch: Batch) -> bool:
+        """Whether a training pass draws random numbers: only then does it need a seed."""
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            before = torch.get_rng_state()
+            self.loss(self.x0, batch)
+            return not torch.equal(before, torch.get_rng_state())
 
     def hvp(self, w: Vec, u: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
         """∇²F(w)·u on a batch."""
@@ -162,18 +204,40 @@ class FlatModel:
     def _call(
         self, cut: dict[str, Tensor], inputs: Tensor, scratch: dict[str, Tensor], *, train: bool
     ) -> Tensor:
-        self._module.train(train)
-        for part in self._still:
-            part.training = False
-        outputs: Tensor = functional_call(self._module, {**cut, **scratch}, (inputs,))
-        return outputs
+        self._mode(train=train)
+        return self._run(inputs, {**cut, **scratch})
+
+    def _run(self, inputs: Tensor, values: dict[str, Tensor] | None = None) -> Tensor:
+        """The module's outputs, at other parameters and buffers if they are given."""
+        outputs: Tensor
+        if self._precision == "full":
+            if values is None:
+                outputs = self._module(inputs)
+            else:
+                outputs = functional_call(self._module, values, (inputs,))
+            return outputs
+        # Autocast keeps casts of what it takes for weights that stay; ours move at every call.
+        with torch.autocast(inputs.device.type, torch.bfloat16, cache_enabled=False):
+            outputs = functional_call(self._module, values or {}, (inputs,))
+        return outputs.to(self.x0.dtype)
+
+    def _mode(self, *, train: bool) -> None:
+        if self._training is not train:
+            self._training = train
+            self._module.train(train)
+            for part in self._still:
+                part.training = False
+
+    def _pieces(self, w: Vec, name: str = "w") -> list[Tensor]:
+        _checked(name, w, self.x0)
+        return [
+            piece.view(slot.shape)
+            for slot, piece in zip(self.layout, torch.split(w, self._lengths), strict=True)
+        ]
 
     def _cut(self, w: Vec, name: str = "w") -> dict[str, Tensor]:
-        _checked(name, w, self.x0)
-        pieces = torch.split(w, [slot.at.stop - slot.at.start for slot in self.layout])
         return {
-            slot.name: piece.view(slot.shape)
-            for slot, piece in zip(self.layout, pieces, strict=True)
+            slot.name: piece for slot, piece in zip(self.layout, self._pieces(w, name), strict=True)
         }
 
     def _scratch(self, buffers: Vec | None) -> dict[str, Tensor]:

@@ -154,6 +154,8 @@ class Objective(Part, abc.ABC):
 class Local(Part, abc.ABC):
     """How a client walks: how many steps, how long, with what decay and clipping."""
 
+    batch_size: int | None  # samples in a mini-batch; None: all that the client holds
+
     @abc.abstractmethod
     def steps_for(self, samples: int) -> int:
         """K of a client that holds this many samples."""

@@ -1,0 +1,1 @@
+"""Where clients train: in this process, or one process a core."""

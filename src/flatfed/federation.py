@@ -1,0 +1,174 @@
+"""A federation: one task, one model, and who holds which samples of it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from flatfed.batches import Steps, Tally, Whole
+from flatfed.data.partition import Partition, Shares
+from flatfed.data.sets import DataSet
+from flatfed.data.transforms import Augment, Prepare
+from flatfed.errors import FederationError, ModelError
+from flatfed.flatmodel import Batch, FlatModel
+from flatfed.part import Local
+from flatfed.rounds import LocalData
+from flatfed.vec import Vec
+
+EVALUATED_AT_ONCE = 500  # test samples in one pass: fixed, because it decides how sums round
+
+
+@dataclass(frozen=True)
+class Score:
+    """Test samples, how many are classified rightly, and the sum of their losses."""
+
+    samples: int = 0
+    right: int = 0
+    losses: float = 0.0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.samples + other.samples, self.right + other.right, self.losses + other.losses
+        )
+
+    @property
+    def accuracy(self) -> float:
+        return self.right / self.samples
+
+    @property
+    def loss(self) -> float:
+        return self.losses / self.samples
+
+
+class Federation:
+    """Every client's share of a data set, and the model they train.
+
+    `partition` says who holds what; it is dealt once, by its own seed, so that runs which differ
+    in method or seed differ in nothing else. `augment` is applied to training batches only.
+    """
+
+    def __init__(
+        self,
+        data: DataSet,
+        model: nn.Module | FlatModel,
+        partition: Partition | Shares,
+        *,
+        augment: Augment = "none",
+        partition_seed: int = 0,
+    ) -> None:
+        self.data = data
+        self.model = model if isinstance(model, FlatModel) else FlatModel(model)
+        self.partition_seed = partition_seed
+        self.partition = partition
+        if isinstance(partition, Shares):
+            self.shares = partition
+        else:
+            self.shares = partition.deal(
+                data.train.targets,
+                len(data.classes),
+                seed=partition_seed,
+                owners=data.train.owners,
+            )
+        self.prepare = Prepare(data.mean, data.std, augment)
+        self._sizes = self.shares.sizes
+        empty = int((self._sizes == 0).sum())
+        if len(self.shares) == 0 or empty:
+            raise FederationError(
+                f"{empty} of {len(self.shares)} clients hold no sample, expected at least one "
+                "each.\nUse fewer clients, or a partition with a minimum size."
+            )
+        if not len(data.test):
+            raise FederationError(
+                f"{data.name} has 0 test samples, expected at least 1.\n"
+                "Put some aside: without them nobody knows what was learnt."
+            )
+        self._probe()
+
+    def _probe(self) -> None:
+        """A few samples through the model: a wrong shape is said here and not in round 0."""
+        # Two, because BatchNorm has no variance of one.
+        batch = self._batch(self.data.train.inputs[:2], self.data.train.targets[:2], None)
+        try:
+            # A pass that draws nothing needs no seed, which saves a small model a tenth of a step.
+            self.random = self.model.draws(batch)
+            outputs = self.model.outputs(self.model.x0, batch[0])
+        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+            raise ModelError(
+                f"the model fails on one input of {self.data.name}, of shape {self.data.shape}: "
+                f"{next(iter(str(error).splitlines()), type(error).__name__)}\n"
+                "Choose a model for inputs of that shape, or give it the shape."
+            ) from error
+        classes = len(self.data.classes)
+        if outputs.dim() == 2 and outputs.shape[1] < classes:
+            raise ModelError(
+                f"the model has {outputs.shape[1]} outputs and {self.data.name} {classes} classes, "
+                "expected at least as many outputs.\n"
+                f"Build it for {classes} classes."
+            )
+
+    @property
+    def N(self) -> int:
+        """Clients in all."""
+        return len(self.shares)
+
+    @property
+    def mean_samples(self) -> float:
+        """n̄, the mean of n_i over all clients."""
+        return float(self._sizes.double().mean())
+
+    def fingerprint(self) -> dict[str, object]:
+        """What a run's results depend on: two federations that agree in it train the same."""
+        dealt = hashlib.sha256(self.shares.offsets.numpy().tobytes())
+        dealt.update(self.shares.indices.numpy().tobytes())
+        first = hashlib.sha256(self.model.x0.numpy().tobytes())
+        return {
+            "data": self.data.name,
+            "clients": self.N,
+            "shares": dealt.hexdigest(),
+            "augment": self.prepare.augment,
+            "first_model": first.hexdigest(),
+        }
+
+    def local_data(
+        self, client: int, t: int, local: Local, *, seed: int, tally: Tally | None = None
+    ) -> LocalData:
+        """What one client brings to round t: its mini-batches in this round's order."""
+        mine = self.shares.of(client)
+        tally = Tally() if tally is None else tally
+        steps = Steps(self, client, t, local.steps_for(len(mine)), mine, local, seed, tally)
+        return LocalData(
+            client,
+            steps,
+            Whole(self, mine, steps.batch_size, tally),
+            samples=len(mine),
+            layout=self.model.layout,
+        )
+
+    def evaluate(self, w: Vec, buffers: Vec | None, start: int = 0) -> Score:
+        """The score on test samples from `start`, as many as are evaluated at once."""
+        test = self.data.test
+        at = slice(start, start + EVALUATED_AT_ONCE)
+        inputs, targets = self._batch(test.inputs[at], test.targets[at], None)
+        with torch.no_grad():
+            outputs = self.model.outputs(w, inputs, buffers=buffers)
+            loss = float(self.model.loss_of(outputs, targets)) * len(targets)
+        return Score(len(targets), int((outputs.argmax(1) == targets).sum()), loss)
+
+    @property
+    def test_starts(self) -> range:
+        """Where the passes over the test samples start."""
+        return range(0, len(self.data.test), EVALUATED_AT_ONCE)
+
+    def _batch(self, inputs: Tensor, targets: Tensor, generator: torch.Generator | None) -> Batch:
+        return self.prepare(inputs, generator), targets
+
+    def take(self, indices: Tensor, generator: torch.Generator | None = None) -> Batch:
+        """Training samples as a batch that the model takes."""
+        train = self.data.train
+        # index_select is an order of magnitude faster than indexing with a tensor.
+        return self._batch(
+            train.inputs.index_select(0, indices), train.targets.index_select(0, indices), generator
+        )
