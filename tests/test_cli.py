@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from flatfed import __version__, methods
-from flatfed.cli import _setting, main
+from flatfed.cli import main, setting
 
 MINE = """
 from dataclasses import dataclass, field
@@ -123,7 +123,7 @@ def test_describe_prints_the_algorithm_box() -> None:
     ],
 )
 def test_a_setting_is_a_number_a_truth_value_nothing_or_a_word(text, value) -> None:
-    key, read = _setting(text)
+    key, read = setting(text)
     assert (key, read) == (text.split("=")[0], value)
     assert type(read) is type(value)
 
@@ -144,7 +144,7 @@ def test_a_switch_can_be_switched_off() -> None:
         (("describe", "fedsam", "--set", "rho=big"), "flatfed: SAM got rho='big', expected"),
         (("describe", "fedavg", "--set", "name=mine"), "flatfed: fedavg has no parameter 'name'."),
         (("describe", "fedvssam", "--set", "lf=no"), "flatfed: fedvssam got lf='no', expected"),
-        (("check", "mine"), "flatfed: check got 'mine', expected MODULE:METHOD."),
+        (("check", "mine"), "flatfed: 'mine' names nothing to import, expected MODULE:NAME of a Method"),
         (("check", "nowhere:mine"), "flatfed: no module 'nowhere' found for 'nowhere:mine'."),
     ],
 )  # fmt: skip
@@ -192,7 +192,7 @@ def test_check_says_why_it_cannot_check() -> None:
     code, _, err = flatfed("check", "mine_to_check:other")
     assert code == 2
     assert "has no 'other', expected a Method" in err
-    assert "Methods in it: mine, rough." in err
+    assert "Known: Rough, incomplete, made, mine, needing, raising, rough." in err
     code, _, err = flatfed("check", "mine_to_check:number")
     assert (code, "is int, expected a Method" in err) == (2, True)
     code, _, err = flatfed("check", "mine_to_check:incomplete")
@@ -262,7 +262,7 @@ def test_version_is_the_packages() -> None:
 def test_torch_is_not_imported_where_it_is_not_needed(words) -> None:
     code = f"""
 import sys
-from flatfed.cli import _setting, main
+from flatfed.cli import main, setting
 try:
     main({words!r})
 except SystemExit as end:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from flatfed.batches import Steps, Tally, Whole
-from flatfed.data.partition import Partition, Shares
 from flatfed.data.sets import DataSet
-from flatfed.data.transforms import Augment, Prepare
+from flatfed.data.shares import Partition, Shares
+from flatfed.data.transforms import Prepare
 from flatfed.errors import FederationError, ModelError
 from flatfed.flatmodel import Batch, FlatModel
 from flatfed.part import Local
@@ -56,7 +56,7 @@ class Federation:
         model: nn.Module | FlatModel,
         partition: Partition | Shares,
         *,
-        augment: Augment = "none",
+        augment: str = "none",
         partition_seed: int = 0,
     ) -> None:
         self.data = data

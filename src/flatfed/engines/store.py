@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from flatfed.run.files import read_vectors, sync_folder, write_vectors
+from flatfed.disk import read_vectors, sync_folder, write_vectors
 from flatfed.vec import Named, Vec
 
 

@@ -11,15 +11,14 @@ Image models take `classes` and `shape` (channels, height, width), text models `
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import nn
 
+from flatfed.dotted import failed, imported
 from flatfed.errors import FlatfedError, ModelError, SpecError, nearest
 from flatfed.models.cnn import cnn3, convnet, fedavg_cnn, lenet, lenet5_classic
 from flatfed.models.mlp import mlp2, mlp_128_128, two_nn
@@ -87,7 +86,7 @@ def build(
         except FlatfedError:
             raise
         except Exception as error:
-            raise ModelError(_failed(f"building {name}", error)) from error
+            raise ModelError(failed(f"building {name}", error)) from error
     if not isinstance(module, nn.Module):
         raise ModelError(
             f"{name} returned {type(module).__name__}, expected a torch.nn.Module.\n"
@@ -122,42 +121,10 @@ def _find(name: str) -> Factory:
         )
     if where == "timm":
         return partial(timm_model, what)
-    return _import(where, what)
+    expected = "a function or class that makes a torch.nn.Module"
+    return cast(Factory, imported(name, expected, _makes))
 
 
-def _import(where: str, what: str) -> Factory:
-    target = f"{where}:{what}"
-    if "" not in sys.path:
-        # It stays: worker processes inherit the path, and look the module's class up by its name.
-        sys.path.insert(0, "")
-    try:
-        module = import_module(where)
-    except FlatfedError:
-        raise
-    except (Exception, SystemExit) as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if missing and f"{where}.".startswith(f"{missing}."):
-            raise SpecError(
-                f"no module {missing!r} found for {target!r}.\n"
-                "Run from the folder that holds it, and leave out .py."
-            ) from error
-        raise SpecError(_failed(f"importing {where}", error)) from error
-    if not hasattr(module, what):
-        own = [n for n, v in vars(module).items() if getattr(v, "__module__", None) == where]
-        listed = nearest(what, own) if own else "It defines none."
-        raise SpecError(
-            f"{where} has no {what!r}, expected a function or class that makes a torch.nn.Module.\n"
-            + listed
-        )
-    factory: Factory = getattr(module, what)
-    if not callable(factory) or isinstance(factory, nn.Module):
-        raise SpecError(
-            f"{target} is {type(factory).__name__}, expected a function or class that makes a "
-            "torch.nn.Module.\nIt is called once the seed is set, so that a run can be repeated."
-        )
-    return factory
-
-
-def _failed(doing: str, error: BaseException) -> str:
-    first = next(iter(str(error).splitlines()), "")
-    return f"{doing} failed with {type(error).__name__}: {first}\nflatfed --debug shows where."
+def _makes(value: object) -> bool:
+    """A module itself is refused: it must be made once the seed is set, to be made again."""
+    return callable(value) and not isinstance(value, nn.Module)

@@ -1,1 +1,0 @@
-"""What a run leaves on the disk, and who watches it."""
