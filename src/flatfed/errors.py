@@ -107,10 +107,11 @@ def within(owner: object, name: str, interval: str, hint: str = "") -> None:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A line that lists the right names, led by the one that was probably meant."""
-    names = {known_name.lower(): known_name for known_name in sorted(known)}
+    listed = sorted(known)
+    names = {known_name.lower(): known_name for known_name in listed}
     close = difflib.get_close_matches(name.lower(), names, n=1)
     said = f"Did you mean {names[close[0]]!r}? " if close else ""
-    return said + f"Known: {', '.join(names.values())}."
+    return said + f"Known: {', '.join(listed)}."
 
 
 def whole(owner: object, name: str, least: int) -> None:

@@ -55,7 +55,7 @@ class FlatModel:
                 f"FlatModel got precision={precision!r}, expected 'full' or 'bfloat16'.\n"
                 "bfloat16 computes the forward pass in it and keeps w and the gradient as they are."
             )
-        self._loss, self._precision = loss, precision
+        self.loss_of, self._precision = loss, precision  # of outputs that are already there
         trained = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
         if not trained:
             frozen = sum(1 for _ in self._module.parameters())
@@ -110,11 +110,7 @@ class FlatModel:
         """F(w) on a batch in training mode, differentiable in w; `seed` fixes dropout."""
         with _seeded(seed, w.device):
             outputs = self._call(self._cut(w), batch[0], self._scratch(None), train=True)
-            return self._loss(outputs, batch[1])
-
-    def loss_of(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss of outputs that are already there."""
-        return self._loss(outputs, targets)
+            return self.loss_of(outputs, batch[1])
 
     def grad(self, w: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
         """∇F(w) on a batch."""
@@ -134,7 +130,7 @@ class FlatModel:
                 parameter.data = piece
             self._mode(train=True)
             with torch.enable_grad(), _seeded(seed, w.device):
-                loss = self._loss(self._run(batch[0]), batch[1])
+                loss = self.loss_of(self._run(batch[0]), batch[1])
         # Unused parameters have no gradient: theirs is zero.
         return loss.detach(), _flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
 
@@ -198,7 +194,7 @@ class FlatModel:
         cut = {name: part.requires_grad_() for name, part in self._cut(w.detach()).items()}
         with torch.enable_grad(), _seeded(seed, w.device):
             outputs = self._call(cut, batch[0], self._scratch(None), train=True)
-            loss = self._loss(outputs, batch[1])
+            loss = self.loss_of(outputs, batch[1])
         return list(cut.values()), loss
 
     def _call(
@@ -213,9 +209,8 @@ class FlatModel:
         if self._precision == "full":
             if values is None:
                 outputs = self._module(inputs)
-            else:
-                outputs = functional_call(self._module, values, (inputs,))
-            return outputs
+                return outputs
+            return functional_call(self._module, values, (inputs,))
         # Autocast keeps casts of what it takes for weights that stay; ours move at every call.
         with torch.autocast(inputs.device.type, torch.bfloat16, cache_enabled=False):
             outputs = functional_call(self._module, values or {}, (inputs,))
