@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -97,7 +98,7 @@ class Natural(Partition):
             )
         if owners.shape != targets.shape or not len(targets):
             raise FederationError(
-                f"Natural got {len(owners)} client ids for {len(targets)} samples, expected one "
+                f"Natural got {owners.numel()} client ids for {len(targets)} samples, expected one "
                 "for every sample.\nDrop samples and ids together."
             )
         ids, owner = torch.unique(owners, return_inverse=True)
@@ -110,7 +111,8 @@ def deck(of: Dealt, each: int, pools: Pools, rng: np.random.Generator) -> Ints:
     what = "classes_per_client" if isinstance(of, PathologicalCover) else "shards_per_client"
     given = {"clients": of.clients, what: each}
     if cards < L:
-        of.refuse_more(f"{L} classes with samples", f"at least {L} in all, to use each", **given)
+        expected = f"at least {L} in all, so that each is held"
+        of.refuse(f"{L} classes with samples", expected, "Raise", **given)
     copies = np.full(L, cards // L)
     copies[rng.choice(L, cards % L, replace=False)] += 1
     short = np.flatnonzero(copies > pools.counts)
@@ -137,5 +139,30 @@ def without_pairs(hands: Ints, rng: np.random.Generator) -> None:
     cards than there are hands, one exists: a hand without the class either has a class that is
     new to the first hand, or a pair itself.
     """
-    N, c = hands.shape
-    pairs = [(int(i), int(s)) for i, s in zip(*np.nonzero(_later_copies(hands)), strict=True)]
+    for i, s in zip(*np.nonzero(later_copies(hands)), strict=True):
+        mine = hands[i]
+        while np.count_nonzero(mine == mine[s]) > 1:
+            theirs = hands[hand_without(hands, mine[s], rng)]
+            good = np.flatnonzero(~(theirs[:, None] == mine).any(1))
+            if not len(good):
+                good = np.flatnonzero(later_copies(theirs[None])[0])
+            t = rng.choice(good)
+            mine[s], theirs[t] = theirs[t], mine[s]
+
+
+def later_copies(hands: Ints) -> npt.NDArray[np.bool_]:
+    """Where a hand has a class that it already has further left."""
+    order = np.argsort(hands, axis=1, kind="stable")
+    in_order = np.take_along_axis(hands, order, 1)
+    result = np.zeros(hands.shape, bool)
+    np.put_along_axis(result, order[:, 1:], in_order[:, 1:] == in_order[:, :-1], 1)
+    return result
+
+
+def hand_without(hands: Ints, card: int, rng: np.random.Generator) -> int:
+    """A hand, by lot, that lacks a class."""
+    some = rng.integers(len(hands), size=16)  # nearly always enough, however many hands there are
+    lacking = some[(hands[some] != card).all(1)]
+    if not len(lacking):
+        lacking = rng.permutation(np.flatnonzero((hands != card).all(1)))
+    return int(lacking[0])

@@ -171,7 +171,7 @@ def with_the_rest(
 
 def dirichlet(rng: np.random.Generator, alpha: float, rows: int, length: int) -> Floats:
     """Rows of Dir(α·1)."""
-    drawn = rng.dirichlet(np.full(length, min(float(alpha), 1e12)), rows)
+    drawn: Floats = rng.dirichlet(np.full(length, min(float(alpha), 1e12)), rows)
     # Where α is too small for floating point, all mass is on one class: the limit.
     lost = np.flatnonzero(~(drawn.sum(1) > 0.5))
     drawn[lost] = np.eye(length)[rng.integers(length, size=len(lost))]
@@ -194,7 +194,8 @@ def turns(sizes: Ints, rng: np.random.Generator) -> Ints:
 def cumulative(prior: Floats) -> memoryview:
     """All cumulative priors in a row; each ends at exactly 1, so no draw can pass it."""
     sums = np.cumsum(prior, axis=1)
-    return memoryview((sums / sums[:, -1:]).ravel())
+    sums /= sums[:, -1:]
+    return sums.ravel().data
 
 
 def uniforms(rng: np.random.Generator) -> Iterator[float]:
@@ -207,7 +208,8 @@ def without_empty(prior: Floats, left: Ints) -> Floats:
     """Priors without the classes of which nothing is left."""
     prior = prior * (left > 0)
     prior[prior.sum(1) < SPENT] = left
-    return prior / prior.sum(1, keepdims=True)
+    prior /= prior.sum(1, keepdims=True)
+    return prior
 
 
 def race(weights: Floats, left: Ints, n: int, rng: np.random.Generator) -> Ints:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -82,6 +83,7 @@ class Pools:
         return np.repeat(np.tile(np.arange(held.shape[1]), len(held)), held.ravel())
 
 
+@dataclass(frozen=True)
 class Partition(abc.ABC):
     """A rule by which clients get their samples."""
 
@@ -122,12 +124,12 @@ class Dealt(Partition):
     def share(self, pools: Pools, rng: np.random.Generator) -> Shares:
         """The rule itself."""
 
-    def refuse(self, of: str, expected: str, **given: int) -> None:
-        """Refuse data that is too small for what was asked."""
+    def refuse(self, of: str, expected: str, do: str = "Lower", /, **given: int) -> NoReturn:
+        """Refuse values that this data cannot satisfy, though other data could."""
         asked = ", ".join(f"{name}={value!r}" for name, value in given.items())
         raise FederationError(
             f"{type(self).__name__} got {asked} for {of}, expected {expected}.\n"
-            f"Take a smaller {' or '.join(given)}, or more data."
+            f"{do} {' or '.join(given)}, or take other data."
         )
 
 

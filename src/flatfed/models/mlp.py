@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 from torch import nn
@@ -11,7 +12,7 @@ from torch import nn
 def dense(*widths: int) -> list[nn.Module]:
     """Flatten, then fully connected layers of these widths with a ReLU between two of them."""
     layers: list[nn.Module] = [nn.Flatten()]
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
     return layers[:-1]
 

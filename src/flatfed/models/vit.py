@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 from torch import nn
@@ -93,10 +94,9 @@ def _scaled(backbone: nn.Module, shape: Sequence[int]) -> nn.Module:
 
 def _timm(model: str) -> Any:
     try:
-        import timm
+        return import_module("timm")
     except ImportError as error:
         raise ModelError(
             f"{model} needs timm, which cannot be imported: {error}.\n"
             "Install it with pip install 'flatfed[timm]'."
         ) from error
-    return timm
