@@ -22,7 +22,7 @@ def data_home(home: str | Path | None = None) -> Path:
     return Path(home or os.environ.get("FLATFED_DATA") or "~/.cache/flatfed/data").expanduser()
 
 
-def damaged(file: Path, found: str, expected: str, remedy: str = MEND) -> FederationError:
+def damaged(file: Path | str, found: str, expected: str, remedy: str = MEND) -> FederationError:
     """The error for a file that is not what it should be; the caller raises it."""
     return FederationError(f"{file} holds {found}, expected {expected}.\n{remedy}")
 
@@ -48,6 +48,8 @@ def content(file: Path, expected: str, remedy: str = MEND) -> bytes:
     try:
         with opened(file) as stream:
             return stream.read()
+    except FileNotFoundError as error:
+        raise absent(file, expected, remedy) from error
     except BROKEN_GZIP as error:
         found = f"{file.stat().st_size} bytes of broken gzip ({error})"
         raise damaged(file, found, expected, remedy) from error

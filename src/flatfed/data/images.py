@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -12,7 +13,12 @@ from torch import Tensor
 from flatfed.data.files import MEND, content, damaged, plain_or_gz
 from flatfed.data.sets import Split
 
+if TYPE_CHECKING:
+    from PIL import Image
+
 SIDE = 32  # of every CIFAR image
+GREY = ("1", "L", "LA")
+DEEP = ("I", "I;16", "I;16B", "I;16L", "F")  # Pillow would cut these off at 255
 
 
 def read_idx(file: Path, dimensions: int, remedy: str = MEND) -> Tensor:
@@ -83,7 +89,31 @@ def read_pictures(
     channels: int | None = None,
     remedy: str = MEND,
 ) -> Tensor:
-    """Files that Pillow can read, all of one size or brought to resize × resize.
+    """Files that Pillow can read, as `stacked` makes them one tensor."""
+    from PIL import Image
+
+    def opened() -> Iterator[tuple[str, Image.Image]]:
+        for file in files:
+            try:
+                with Image.open(file) as picture:
+                    picture.load()
+                    yield str(file), picture
+            except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+                found = f"{file.stat().st_size} bytes that are no whole image"
+                raise damaged(file, found, "a PNG, JPEG or the like", remedy) from error
+
+    return stacked(opened(), len(files), resize=resize, channels=channels, remedy=remedy)
+
+
+def stacked(
+    pictures: Iterable[tuple[str, Image.Image]],
+    count: int,
+    *,
+    resize: int | None = None,
+    channels: int | None = None,
+    remedy: str = MEND,
+) -> Tensor:
+    """So many named pictures, all of one size or brought to resize × resize.
 
     One channel where every picture is grey, else three, unless channels says it.
     """
@@ -91,22 +121,20 @@ def read_pictures(
     from PIL import Image
 
     pixels, grey = None, True
-    for at, file in enumerate(files):
-        try:
-            with Image.open(file) as picture:
-                grey = grey and picture.mode in ("1", "L")
-                coloured = picture.convert("RGB")
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            found = f"{file.stat().st_size} bytes that are no whole image"
-            raise damaged(file, found, "a PNG, JPEG or the like", remedy) from error
+    for at, (name, picture) in enumerate(pictures):
+        if picture.mode in DEEP:
+            found = f"pixels of Pillow's mode {picture.mode!r}"
+            raise damaged(name, found, "8 bits a channel", remedy)
+        grey = grey and picture.mode in GREY
+        coloured = picture.convert("RGB")
         if resize is not None:
             coloured = coloured.resize((resize, resize), Image.Resampling.BILINEAR)
         if pixels is None:
-            pixels = np.empty((len(files), *coloured.size[::-1], 3), np.uint8)
+            pixels = np.empty((count, *coloured.size[::-1], 3), np.uint8)
         if coloured.size[::-1] != pixels.shape[1:3]:
             height, width = pixels.shape[1:3]
             raise damaged(
-                file,
+                name,
                 f"an image of {coloured.width} × {coloured.height} pixels",
                 f"{width} × {height} like the ones before",
                 "Bring all to one size with resize, for example resize = 32.",

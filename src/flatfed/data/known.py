@@ -1,4 +1,4 @@
-"""The published data sets flatfed knows: where they come from, what they hold, how they are seen."""
+"""The published data sets flatfed knows: where they come from, what they hold, their statistics."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ OBJECTS = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "hors
 DBPEDIA = ("Company", "EducationalInstitution", "Artist", "Athlete", "OfficeHolder",
            "MeanOfTransportation", "Building", "NaturalPlace", "Village", "Animal", "Plant",
            "Album", "Film", "WrittenWork")  # fmt: skip
-FINE = tuple("""
+OF_CIFAR_100 = """
     apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus
     butterfly camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab
     crocodile cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo
@@ -71,7 +71,8 @@ FINE = tuple("""
     porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper
     snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television
     tiger tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm
-""".split())  # fmt: skip
+"""
+FINE = tuple(OF_CIFAR_100.split())
 
 ZALANDO = "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/"
 TORONTO = "https://www.cs.toronto.edu/~kriz/"

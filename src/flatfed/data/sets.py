@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from flatfed.errors import FederationError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # tensors do not compare to one truth
 class Split:
     """Samples and their classes; images stay bytes until a batch is made of them.
 
@@ -35,7 +36,7 @@ class Split:
         return len(self.targets)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DataSet:
     """Training and test samples of one task.
 
@@ -51,7 +52,33 @@ class DataSet:
     std: tuple[float, ...] = ()
     vocabulary: int = 0  # token ids are below this; 0 where inputs are no text
 
+    def __post_init__(self) -> None:
+        seen, asked = self.train.inputs, self.test.inputs
+        if seen.shape[1:] != asked.shape[1:] or seen.dtype != asked.dtype:
+            raise FederationError(
+                f"{self.name} has training inputs of shape {tuple(seen.shape)} and {seen.dtype}, "
+                f"test inputs of {tuple(asked.shape)} and {asked.dtype}, expected the same.\n"
+                "Prepare both in the same way."
+            )
+        for split in (self.train, self.test):
+            low, high = map(int, split.targets.aminmax()) if len(split) else (0, 0)
+            if len(split) and not 0 <= low <= high < len(self.classes):
+                raise FederationError(
+                    f"{self.name} has targets from {low} to {high}, expected 0 to "
+                    f"{len(self.classes) - 1}: one of its {len(self.classes)} classes.\n"
+                    "Number the classes from 0, and name each of them."
+                )
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of one input."""
         return tuple(self.train.inputs.shape[1:])
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What a model must know of its data: models.build("lenet", seed=0, **data.sizes)."""
+        return {
+            "shape": self.shape,
+            "classes": len(self.classes),
+            "vocabulary": self.vocabulary or None,
+        }
