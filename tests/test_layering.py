@@ -20,7 +20,7 @@ LEVELS = {
     "rounds": 5,
     "toy": 6, "check": 6.5, "batches": 6, "federation": 6.5,
     "engines": 7,
-    "cohort": 7, "history": 7, "fit": 8,
+    "cohort": 7, "history": 7, "training": 8,
     "spec": 8,
     "run": 9,
     "cli": 10,
@@ -28,7 +28,7 @@ LEVELS = {
 
 # Where vectors and images are made, not only passed on.
 TORCH = {"flatmodel", "check", "toy", "batches", "federation", "data", "models", "engines", "disk",
-         "fit", "run"}  # fmt: skip
+         "training", "run"}  # fmt: skip
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
 PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "feddyn", "fedcm", "feddc",

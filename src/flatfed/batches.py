@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf, isfinite
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from flatfed.errors import FederationError, NonFiniteError
+from flatfed.errors import NonFiniteError
 from flatfed.flatmodel import Batch
-from flatfed.part import Local, Oracle
+from flatfed.part import Oracle
 from flatfed.vec import Layout, Vec, seed_for
 
 if TYPE_CHECKING:
@@ -26,27 +27,50 @@ class Tally:
     gradients: int = 0
     losses: float = 0.0
     steps: int = 0
-    deadline: float = float("inf")  # of time.monotonic()
+    step: int = 0  # the one it is at
+    deadline: float = inf  # of time.monotonic()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One client's turn in one round: whose samples, drawn by which seed, counted where."""
+
+    federation: Federation
+    client: int
+    t: int
+    seed: int
+    mine: Tensor
+    tally: Tally
+
+    def seed_for(self, purpose: str, number: int) -> int:
+        """The seed of one purpose in this turn, at one step, epoch or batch."""
+        return seed_for(self.seed, purpose, self.t, self.client, number)
+
+    def gradient(self, w: Vec, batch: Batch, seed: int | None) -> tuple[float, Vec]:
+        """The loss and the gradient of one mini-batch, counted; refused when it cannot go on."""
+        value, gradient = self.federation.model.value_and_grad(w, batch, seed=seed)
+        loss, tally = float(value), self.tally
+        if not isfinite(loss):  # the client need not finish its round
+            raise NonFiniteError(
+                f"Client {self.client}'s loss is {loss} at step {tally.step} of round {self.t}, "
+                "expected a finite number.\nLower its learning rate, or set clip."
+            )
+        if monotonic() > tally.deadline:
+            raise TimeoutError("it took longer than engine.timeout: raise it, or give less work")
+        tally.gradients += 1
+        return loss, gradient
 
 
 class Steps(Sequence["Oracle"]):
-    """One client's mini-batches of one round, each made when its step comes."""
+    """One client's mini-batches of one round. One of them is there at a time, the one last used:
+    what a small model's step costs beside its gradient is memory that is not in the cache."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        client: int,
-        t: int,
-        K: int,
-        mine: Tensor,
-        local: Local,
-        seed: int,
-        tally: Tally,
-    ) -> None:
-        self._federation, self._mine, self._tally = federation, mine, tally
-        self._K, self._seed, self._at = K, seed, (t, client)
-        self.batch_size = min(local.batch_size or len(mine), len(mine))
-        self._orders: dict[int, Tensor] = {}
+    def __init__(self, turn: Turn, K: int, batch_size: int) -> None:
+        self.turn, self._K, self._batch_size = turn, K, batch_size
+        self._per_epoch = -(-len(turn.mine) // batch_size)  # the short last one counts
+        self._order = (-1, turn.mine)  # an epoch, and its order of the samples
+        self._made: tuple[int, Batch, int | None] | None = None
+        self._counted = -1
 
     def __len__(self) -> int:
         return self._K
@@ -54,88 +78,78 @@ class Steps(Sequence["Oracle"]):
     def __getitem__(self, k: int) -> Oracle:  # type: ignore[override]  # no slices
         if not 0 <= k < self._K:
             raise IndexError(k)
-        federation, tally = self._federation, self._tally
-        epoch, position = divmod(k, -(-len(self._mine) // self.batch_size))
-        order = self._order(epoch)
-        chosen = order[position * self.batch_size : (position + 1) * self.batch_size]
-        draw = None
-        if federation.prepare.augment != "none":
-            draw = torch.Generator().manual_seed(self._seed_for("augmentation", k))
-        dropout = self._seed_for("dropout", k) if federation.random else None
-        return StepOracle(federation, federation.take(chosen, draw), dropout, self._at, k, tally)
+        return StepOracle(self, k)
 
-    def _order(self, epoch: int) -> Tensor:
-        """The epoch's order of this client's samples; a whole batch has only one."""
-        if self.batch_size == len(self._mine):
-            return self._mine
-        if epoch not in self._orders:
-            random = torch.Generator().manual_seed(self._seed_for("order", epoch))
-            order = torch.randperm(len(self._mine), generator=random)
-            self._orders = {epoch: self._mine.index_select(0, order)}
-        return self._orders[epoch]
+    def batch(self, k: int) -> tuple[Batch, int | None]:
+        """Step k's samples, and the seed of its dropout: the same whenever they are asked for."""
+        if self._made is None or self._made[0] != k:
+            turn, federation = self.turn, self.turn.federation
+            self._made = draw = None  # the last one goes first, and leaves its room to the next
+            epoch, position = divmod(k, self._per_epoch)
+            start = position * self._batch_size
+            chosen = self._in_order(epoch)[start : start + self._batch_size]
+            if federation.prepare.augment != "none":
+                draw = torch.Generator().manual_seed(turn.seed_for("augmentation", k))
+            dropout = turn.seed_for("dropout", k) if federation.random else None
+            self._made = k, federation.take(chosen, draw), dropout
+        return self._made[1:]
 
-    def _seed_for(self, purpose: str, number: int) -> int:
-        return seed_for(self._seed, purpose, *self._at, number)
+    def count(self, k: int, loss: float) -> None:
+        """The loss of the first gradient that a step asks for is the step's."""
+        if k > self._counted:
+            self._counted = k
+            self.turn.tally.losses += loss
+            self.turn.tally.steps += 1
+
+    def _in_order(self, epoch: int) -> Tensor:
+        """The client's samples in the epoch's order; a whole batch has only one."""
+        mine = self.turn.mine
+        if self._batch_size == len(mine):
+            return mine
+        if self._order[0] != epoch:
+            random = torch.Generator().manual_seed(self.turn.seed_for("order", epoch))
+            order = torch.randperm(len(mine), generator=random)
+            self._order = (epoch, mine.index_select(0, order))
+        return self._order[1]
 
 
 class StepOracle:
-    """One mini-batch's gradient, counted; the loss of its first is the step's."""
+    """One step's gradient."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        batch: Batch,
-        seed: int | None,
-        at: tuple[int, int],
-        k: int,
-        tally: Tally,
-    ) -> None:
-        self._model, self._batch, self._seed = federation.model, batch, seed
-        self._at, self._k, self._tally, self._first = at, k, tally, True
+    def __init__(self, steps: Steps, k: int) -> None:
+        self._steps, self._k = steps, k
 
     def __call__(self, w: Vec) -> Vec:
-        value, gradient = self._model.value_and_grad(w, self._batch, seed=self._seed)
-        loss, tally = float(value), self._tally
-        t, client = self._at
-        if not loss - loss == 0.0:  # NaN or infinite: the client need not finish its round
-            raise NonFiniteError(
-                f"Client {client}'s loss is {loss} at step {self._k} of round {t}, expected a "
-                "finite number.\nLower its learning rate, or set clip."
-            )
-        if monotonic() > tally.deadline:
-            raise FederationError(
-                f"Client {client} ran out of time at step {self._k} of round {t}.\n"
-                "Give it more with engine.timeout, or less work."
-            )
-        tally.gradients += 1
-        if self._first:
-            self._first = False
-            tally.losses += loss
-            tally.steps += 1
+        steps = self._steps
+        steps.turn.tally.step = self._k
+        loss, gradient = steps.turn.gradient(w, *steps.batch(self._k))
+        steps.count(self._k, loss)
         return gradient
 
     @property
     def layout(self) -> Layout:
         """Where the module's tensors lie in the vector."""
-        return self._model.layout
+        return self._steps.turn.federation.model.layout
 
     def observe(self, w: Vec, buffers: Vec) -> Vec:
         """The running statistics after a pass at w over this batch."""
-        return self._model.observe(w, self._batch[0], buffers, seed=self._seed)
+        batch, seed = self._steps.batch(self._k)
+        return self._steps.turn.federation.model.observe(w, batch[0], buffers, seed=seed)
 
 
 class Whole:
     """The gradient over all of one client's data, without augmentation, a mini-batch at a time."""
 
-    def __init__(self, federation: Federation, mine: Tensor, batch_size: int, tally: Tally) -> None:
-        self._federation, self._mine, self._tally = federation, mine, tally
-        self._batch_size = batch_size
+    def __init__(self, turn: Turn, batch_size: int) -> None:
+        self._turn, self._batch_size = turn, batch_size
 
     def __call__(self, w: Vec) -> Vec:
-        total = torch.zeros_like(w)
-        for some in self._mine.split(self._batch_size):
-            gradient = self._federation.model.grad(w, self._federation.take(some))
-            total.add_(gradient, alpha=len(some) / len(self._mine))
-            # It costs what as many mini-batches cost.
-            self._tally.gradients += 1
+        turn, total = self._turn, torch.zeros_like(w)
+        federation, mine = turn.federation, turn.mine
+        for number, start in enumerate(range(0, len(mine), self._batch_size)):
+            some = mine[start : start + self._batch_size]
+            seed = turn.seed_for("dropout of all", number) if federation.random else None
+            # It costs what as many mini-batches cost, and is counted so.
+            _, gradient = turn.gradient(w, federation.take(some), seed)
+            total.add_(gradient, alpha=len(some) / len(mine))
         return total

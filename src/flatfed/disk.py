@@ -19,20 +19,22 @@ def write_whole(path: Path, content: bytes, *, sync: bool = True) -> None:
     _write(unfinished, content, sync=sync)
     unfinished.rename(path)
     if sync:
-        sync_folder(path.parent)
+        sync_path(path.parent)
 
 
 def _write(path: Path, content: bytes, *, sync: bool) -> None:
-    with path.open("wb") as file:
-        file.write(content)
+    try:
+        path.write_bytes(content)
         if sync:
-            file.flush()
-            os.fsync(file.fileno())
+            sync_path(path)
+    except OSError:
+        path.unlink(missing_ok=True)  # half a file on a full disk takes the room of a whole one
+        raise
 
 
-def sync_folder(folder: Path) -> None:
-    """A rename is on the disk once its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """What was written to a file is on the disk; a rename is once its folder is."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -41,7 +43,14 @@ def sync_folder(folder: Path) -> None:
 
 def write_vectors(path: Path, vectors: Named, *, sync: bool = True) -> None:
     """Named vectors as safetensors; bytes first, so that a full disk is an OSError."""
-    plain = {name: vector.detach().contiguous() for name, vector in vectors.items()}
+    plain: dict[str, Vec] = {}
+    seen: set[int] = set()
+    for name, vector in vectors.items():
+        plain[name] = vector.detach().contiguous()
+        memory = vector.untyped_storage().data_ptr()
+        # Two names may stand for one vector; safetensors refuses that.
+        plain[name] = plain[name].clone() if memory in seen else plain[name]
+        seen.add(memory)
     _write(path, safetensors.torch.save(plain), sync=sync)
 
 

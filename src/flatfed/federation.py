@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from flatfed.batches import Steps, Tally, Whole
+from flatfed.batches import Steps, Tally, Turn, Whole
 from flatfed.data.sets import DataSet
 from flatfed.data.shares import Partition, Shares
 from flatfed.data.transforms import Prepare
-from flatfed.errors import FederationError, ModelError
+from flatfed.errors import FederationError, FlatfedError, ModelError
 from flatfed.flatmodel import Batch, FlatModel
 from flatfed.part import Local
 from flatfed.rounds import LocalData
@@ -91,23 +91,24 @@ class Federation:
         """A few samples through the model: a wrong shape is said here and not in round 0."""
         # Two, because BatchNorm has no variance of one.
         batch = self._batch(self.data.train.inputs[:2], self.data.train.targets[:2], None)
+        classes = len(self.data.classes)
         try:
+            outputs = self.model.outputs(self.model.x0, batch[0])
+            if outputs.dim() == 2 and outputs.shape[1] < classes:
+                raise ModelError(
+                    f"the model has {outputs.shape[1]} outputs and {self.data.name} {classes} "
+                    f"classes, expected at least as many outputs.\nBuild it for {classes} classes."
+                )
             # A pass that draws nothing needs no seed, which saves a small model a tenth of a step.
             self.random = self.model.draws(batch)
-            outputs = self.model.outputs(self.model.x0, batch[0])
-        except (RuntimeError, IndexError, ValueError, TypeError) as error:
+        except FlatfedError:
+            raise
+        except Exception as error:  # a module may refuse its inputs in any way
             raise ModelError(
-                f"the model fails on one input of {self.data.name}, of shape {self.data.shape}: "
-                f"{next(iter(str(error).splitlines()), type(error).__name__)}\n"
+                f"the model fails on two inputs of {self.data.name}, each of shape "
+                f"{self.data.shape}: {next(iter(str(error).splitlines()), type(error).__name__)}\n"
                 "Choose a model for inputs of that shape, or give it the shape."
             ) from error
-        classes = len(self.data.classes)
-        if outputs.dim() == 2 and outputs.shape[1] < classes:
-            raise ModelError(
-                f"the model has {outputs.shape[1]} outputs and {self.data.name} {classes} classes, "
-                "expected at least as many outputs.\n"
-                f"Build it for {classes} classes."
-            )
 
     @property
     def N(self) -> int:
@@ -137,12 +138,12 @@ class Federation:
     ) -> LocalData:
         """What one client brings to round t: its mini-batches in this round's order."""
         mine = self.shares.of(client)
-        tally = Tally() if tally is None else tally
-        steps = Steps(self, client, t, local.steps_for(len(mine)), mine, local, seed, tally)
+        turn = Turn(self, client, t, seed, mine, Tally() if tally is None else tally)
+        batch_size = min(local.batch_size or len(mine), len(mine))
         return LocalData(
             client,
-            steps,
-            Whole(self, mine, steps.batch_size, tally),
+            Steps(turn, local.steps_for(len(mine)), batch_size),
+            Whole(turn, batch_size),
             samples=len(mine),
             layout=self.model.layout,
         )

@@ -84,7 +84,7 @@ class FlatModel:
             )
         # What its owner has put in evaluation mode, under a module that trains, stays in it.
         self._still = [m for m in self._module.modules() if module.training and not m.training]
-        self._trained = list(trained.values())
+        self._trained: list[Tensor] = list(trained.values())
         self._training: bool | None = None  # the mode the module was last put in
         self.layout: Layout = lay_out({name: p.shape for name, p in trained.items()})
         self._lengths = [slot.at.stop - slot.at.start for slot in self.layout]
@@ -209,8 +209,9 @@ class FlatModel:
         if self._precision == "full":
             if values is None:
                 outputs = self._module(inputs)
-                return outputs
-            return functional_call(self._module, values, (inputs,))
+            else:
+                outputs = functional_call(self._module, values, (inputs,))
+            return outputs
         # Autocast keeps casts of what it takes for weights that stay; ours move at every call.
         with torch.autocast(inputs.device.type, torch.bfloat16, cache_enabled=False):
             outputs = functional_call(self._module, values or {}, (inputs,))

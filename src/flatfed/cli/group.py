@@ -25,6 +25,11 @@ class Commands(click.Group):
                 raise
             click.echo(f"flatfed: {error}", err=True)
             sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            if ctx.params.get("debug"):
+                raise
+            click.echo("flatfed: interrupted.", err=True)
+            sys.exit(130)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:

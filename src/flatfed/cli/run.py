@@ -1,0 +1,160 @@
+"""Commands that train: one run, and what its data looks like before it begins."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from flatfed.cli.group import main, setting
+from flatfed.errors import SpecError
+
+SET = click.option(
+    "--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Set a key of the spec."
+)
+
+
+@main.command()
+@click.argument("spec", metavar="SPEC.toml")
+@SET
+@click.option("--out", metavar="DIR", help="The run's folder; without it runs/SPEC.")
+@click.option("--workers", type=click.IntRange(1), help="Processes that train; all cores if unset.")
+@click.option("--resume", is_flag=True, help="Go on with the run in that folder.")
+@click.option("--quiet", is_flag=True, help="Say nothing while it runs.")
+def run(
+    spec: str, settings: tuple[str, ...], out: str | None, workers: int | None, resume: bool,
+    quiet: bool,
+) -> None:  # fmt: skip
+    """Run SPEC.toml: federated training, and a folder with all it leaves."""
+    from flatfed.run import run as start
+    from flatfed.run.display import displayed
+    from flatfed.spec import Spec
+
+    read = Spec.read(spec, _settings(settings, workers))
+    folder = Path(out or read.run.out or Path("runs") / Path(spec).stem)
+    with _stopping_on_request(), displayed(folder.name, quiet=quiet) as watchers:
+        try:
+            result = start(read, out=folder, resume=resume, watchers=watchers)
+        except KeyboardInterrupt:
+            again = f"flatfed run {spec} --out {folder} --resume"
+            _interrupted(f"A checkpoint is in {folder}; go on with: {again}")
+    if not quiet:
+        accuracy = "not measured" if result.accuracy is None else f"{result.accuracy:.2%}"
+        click.echo(f"test accuracy {accuracy} after {len(result.history)} rounds, in {folder}")
+
+
+@main.command()
+@click.argument("spec", metavar="SPEC.toml")
+@SET
+@click.option("--methods", required=True, metavar="A,B,C", help="Methods by name.")
+@click.option("--seeds", default="0", show_default=True, metavar="0,1,2", help="A run for each.")
+@click.option("--out", metavar="DIR", help="Folder of all the runs; without it runs/SPEC.")
+@click.option("--workers", type=click.IntRange(1), help="Processes that train; all cores if unset.")
+@click.option("--quiet", is_flag=True, help="Say nothing while they run.")
+def compare(
+    spec: str, settings: tuple[str, ...], methods: str, seeds: str, out: str | None,
+    workers: int | None, quiet: bool,
+) -> None:  # fmt: skip
+    """Run SPEC.toml with several methods and seeds: one table, one figure.
+
+    Runs that are finished are not run again; others go on where they stopped.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    from flatfed.run.compare import compare as start
+    from flatfed.run.display import displayed
+    from flatfed.spec import Spec
+
+    read = Spec.read(spec, _settings(settings, workers))
+    folder = Path(out or read.run.out or Path("runs") / Path(spec).stem)
+    with _stopping_on_request():
+        try:
+            done = start(
+                read, _list(methods), [_seed(text) for text in _list(seeds)], out=folder,
+                watching=partial(displayed, quiet=quiet),
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            _interrupted(f"Call the same again to go on: what is done in {folder} stays.")
+    head, *lines = done.columns()
+    table = Table(box=None, pad_edge=False)
+    for column in head:
+        table.add_column(column, justify="left" if column == "method" else "right")
+    for line in lines:
+        table.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    click.echo(f"in {folder}: table.md, table.csv, figures/accuracy.png, a folder for every run")
+    failed = [cell for cell in done.cells if cell.failure]
+    for cell in failed:
+        click.echo(f"flatfed: {cell.method}-{cell.seed} failed: {cell.failure}", err=True)
+    if failed:
+        sys.exit(1)
+
+
+def _list(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise SpecError(
+            f"--seeds got {text!r}, expected whole numbers ≥ 0.\nWrite for example --seeds 0,1,2."
+        )
+    return int(text)
+
+
+def _settings(settings: tuple[str, ...], workers: int | None) -> list[tuple[str, Any]]:
+    read = [setting(text) for text in settings]
+    return read if workers is None else [*read, ("engine.workers", workers)]
+
+
+@contextmanager
+def _stopping_on_request() -> Iterator[None]:
+    """Who ends a process politely (SIGTERM) means what Ctrl-C means."""
+
+    def stop(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupted(said: str) -> NoReturn:
+    click.echo(f"flatfed: interrupted. {said}", err=True)
+    sys.exit(130)
+
+
+@main.command()
+@click.argument("spec", metavar="SPEC.toml")
+@SET
+@click.option("--out", metavar="FILE", help="Also draw it, to a .png or .svg.")
+def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
+    """Say who holds what under SPEC.toml: class counts and how unequal they are."""
+    from rich.console import Console
+
+    from flatfed.data.heterogeneity import heterogeneity
+    from flatfed.data.picture import draw, table
+    from flatfed.run.build import data_of, partition_of
+    from flatfed.spec import Spec
+
+    read = Spec.read(spec, _settings(settings, None))
+    data = data_of(read)
+    targets, classes = data.train.targets, len(data.classes)
+    shares = partition_of(read).deal(
+        targets, classes, seed=read.data.partition_seed, owners=data.train.owners
+    )
+    found = heterogeneity(shares, targets, classes)
+    Console().print(table(found, data.classes))
+    if out is not None:
+        Path(out).parent.mkdir(parents=True, exist_ok=True)
+        draw(found.counts, data.classes, out, title=f"{data.name}, {read.data.partition}")
+        click.echo(f"drawn in {out}")

@@ -1,0 +1,119 @@
+"""From a spec to the objects it names, and back to a spec that says everything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flatfed import methods, models
+from flatfed.cohort import Cohort
+from flatfed.data import partition, sources
+from flatfed.data.sets import DataSet
+from flatfed.data.shares import Partition
+from flatfed.engines.engine import Engine
+from flatfed.engines.inprocess import InProcess
+from flatfed.engines.processes import Processes, cores
+from flatfed.errors import SpecError, nearest
+from flatfed.federation import Federation
+from flatfed.flatmodel import FlatModel
+from flatfed.method import Method
+from flatfed.parts.local import SGD, Falling
+from flatfed.spec import Spec
+from flatfed.training import Training
+
+
+def training_of(spec: Spec) -> Training:
+    """Everything that decides what is computed."""
+    return Training(
+        method=method_of(spec),
+        federation=federation_of(spec),
+        rounds=spec.run.rounds,
+        cohort=cohort_of(spec),
+        seed=spec.run.seed,
+        evaluate_every=spec.run.evaluate_every,
+    )
+
+
+def method_of(spec: Spec) -> Method:
+    """The [method], walking as [local] says."""
+    name, settings = spec.method.name, spec.method.settings
+    known = {*methods.parameters(name), "weights"}
+    for key in settings:
+        if key in type(spec.local).model_fields and key not in known:
+            raise SpecError(f"[method] has no key {key!r}.\nIt is one of [local]: put it there.")
+        if key not in known:
+            raise SpecError(f"[method] {name} has no key {key!r}.\n{nearest(key, known)}")
+    return methods.build(name, **settings, **spec.local.model_dump(exclude_unset=True))
+
+
+def data_of(spec: Spec) -> DataSet:
+    """The samples of [data]."""
+    return sources.load(spec.data.source, **_split(spec)[1])
+
+
+def partition_of(spec: Spec) -> Partition:
+    """Who is to hold them."""
+    return partition.build(spec.data.partition, **_split(spec)[0])
+
+
+def _split(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What [data] says to the partition, and what to the source."""
+    dealing = {*partition.parameters(spec.data.partition)}
+    if spec.data.partition != "natural":
+        dealing.add("clients")
+    options = sources.options_of(spec.data.source)
+    to_partition, to_source = {}, {}
+    for key, value in spec.data.settings.items():
+        if key in dealing:
+            to_partition[key] = value
+        elif options is None or key in options:
+            to_source[key] = value
+        else:
+            known = {*dealing, *options, *type(spec.data).model_fields}
+            raise SpecError(
+                f"[data] has no key {key!r} with source = {spec.data.source!r} and partition = "
+                f"{spec.data.partition!r}.\n{nearest(key, known)}"
+            )
+    return to_partition, to_source
+
+
+def federation_of(spec: Spec) -> Federation:
+    """Data, dealt, and the model: its first values depend on the run's seed, the deal does not."""
+    data = data_of(spec)
+    module = models.build(spec.model.name, seed=spec.run.seed, **data.sizes, **spec.model.settings)
+    return Federation(
+        data,
+        FlatModel(module, precision=spec.model.precision),
+        partition_of(spec),
+        augment=spec.data.augment,
+        partition_seed=spec.data.partition_seed,
+    )
+
+
+def cohort_of(spec: Spec) -> Cohort:
+    """Who takes part."""
+    return Cohort(**spec.cohort.model_dump())
+
+
+def engine_of(spec: Spec) -> Engine:
+    """Where clients train: on one core nobody needs a second process."""
+    workers = spec.engine.workers or cores()
+    if workers == 1:
+        return InProcess(timeout=spec.engine.timeout)
+    return Processes(workers=workers, timeout=spec.engine.timeout)
+
+
+def completed(spec: Spec, method: Method) -> Spec:
+    """The same, with every default written out: it still says the same when defaults change."""
+    assert isinstance(method.local, SGD)
+    rate = method.local.lr
+    while isinstance(rate, Falling):  # the papers' methods that fall within a round set it anew
+        rate = rate.lr
+    local = {name: getattr(method.local, name) for name in type(spec.local).model_fields}
+    own = methods.parameters(spec.method.name)
+    tables: Mapping[str, Mapping[str, Any]] = {
+        "method": {**own, "weights": method.weights, **spec.method.settings},
+        "local": {**local, "lr": rate},
+        "data": {**partition.parameters(spec.data.partition), **spec.data.settings},
+    }
+    return spec.replaced(**tables)
