@@ -12,6 +12,7 @@ from flatfed.data.shares import Dealt, Floats, Ints, Pools, Shares, even, share_
 from flatfed.errors import one_of, whole, within
 
 RESTARTS = 1000  # draws after which a minimum size is enforced by moving samples
+NUMBERS = 100_000_000  # that those draws may take: a million clients would redraw for an hour
 SWEEPS = 1000  # of Sinkhorn's iteration
 FLOOR = 1e-12  # keeps a column of small draws from vanishing
 
@@ -21,8 +22,8 @@ class ClassSplit(Dealt):
     """Every class cut by q_c ~ Dir(α·1), sizes unequal (FedML, NIID-Bench; P4).
 
     balance gives nothing more to clients that have their even share. A draw that leaves a client
-    below min_size is repeated, 1000 times at most; then samples move from the largest client to
-    the smallest, and `Shares.moved` counts them.
+    below min_size is repeated, 1000 times at most (fewer where classes × clients is above 100 000);
+    then samples move from the largest client to the smallest, and `Shares.moved` counts them.
     """
 
     alpha: float = 0.1
@@ -52,22 +53,23 @@ class ClassSplit(Dealt):
 
     def held(self, counts: Ints, clients: int, rng: np.random.Generator) -> Ints:
         """How many of class c client i gets: a draw of which all have enough, or the last."""
-        for _ in range(RESTARTS):
+        for _ in range(min(RESTARTS, 1 + NUMBERS // (len(counts) * clients))):
             shares = dirichlet(rng, self.alpha, len(counts), clients)
-            held = self.cut(shares, counts)
+            held = self.cut(shares, counts, rng)
             if held.sum(0).min() >= self.min_size:
                 break
         return held
 
-    def cut(self, shares: Floats, counts: Ints) -> Ints:
+    def cut(self, shares: Floats, counts: Ints, rng: np.random.Generator) -> Ints:
         if not self.balance:
             return cut_classes(shares, counts)
         held, quota = np.zeros(shares.shape, np.int64), counts.sum() / shares.shape[1]
         sizes = np.zeros(shares.shape[1], np.int64)
         for c, q in enumerate(shares):
             hungry = sizes < quota
-            # Where the draw has nothing for those below their share, they split evenly.
-            q = q * hungry if q[hungry].any() else hungry.astype(float)
+            q = q * hungry
+            if not q.any():  # too small for floating point, though not 0: their part drawn anew
+                q[hungry] = dirichlet(rng, self.alpha, 1, int(hungry.sum()))[0]
             held[c] = cut_classes(q[None], counts[c : c + 1])
             sizes += held[c]
         return held
@@ -99,7 +101,8 @@ class GroupedClassSplit(ClassSplit):
 class DoublyStochastic(Dealt):
     """Every class cut by Dir(α·1), scaled until all clients weigh the same (DynaFed; P5).
 
-    Where rounding down leaves a client with nothing, the largest gives it a sample.
+    Where rounding down leaves a client with nothing, the largest gives it a sample. Draws below
+    1e-12 count as that much, so an α far below 0.01 is milder again.
     """
 
     alpha: float = 0.1

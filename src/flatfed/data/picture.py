@@ -48,13 +48,13 @@ def draw(
         figure = Figure(figsize=(width, height), layout="constrained", dpi=150)
         axes = figure.add_subplot()
         if clients <= DOTTED[0] and rows <= DOTTED[1]:
-            _dots(axes, shown)
+            key = _dots(axes, shown)
         else:
-            _shades(figure, axes, shown)
+            key = _shades(figure, axes, shown)
         several = f"{clients} clients"
         if len(counts) > clients:
             several = f"the first {clients} of {len(counts)} clients"
-        axes.set_title(f"{title}: {several}, {shown.sum()} samples", fontsize=10)
+        axes.set_title(f"{title}: {several}, {shown.sum()} samples\n{key}", fontsize=9)
         axes.set_xlabel("client")
         axes.set_ylabel("class")
         # Half a cell more each way, and the first class on top, as it is in the table.
@@ -62,7 +62,7 @@ def draw(
         _name(axes.xaxis, [str(i) for i in range(clients)])
         _name(axes.yaxis, [str(name) for name in classes])
         plain = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, metadata=plain)
+        figure.savefig(path, metadata=plain, bbox_inches="tight")
 
 
 def table(found: Heterogeneity, classes: Sequence[str], *, limit: int = 40) -> Group:
@@ -91,21 +91,26 @@ def table(found: Heterogeneity, classes: Sequence[str], *, limit: int = 40) -> G
     return Group(result, _said(found, len(counts)))
 
 
-def _dots(axes: Any, counts: Ints) -> None:
+def _dots(axes: Any, counts: Ints) -> str:
     c, i = np.nonzero(counts.T)
     number = counts[i, c]
     # The largest fills its cell of 0.26 inches, so no two overlap.
     axes.scatter(i, c, s=(0.26 * 72 * 0.95) ** 2 * number / number.max(), c=DEEP, linewidths=0)
     axes.set_aspect("equal")
+    return f"largest dot: {number.max()} samples"
 
 
-def _shades(figure: Any, axes: Any, counts: Ints) -> None:
-    from matplotlib.colors import PowerNorm
+def _shades(figure: Any, axes: Any, counts: Ints) -> str:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap, PowerNorm
 
-    # By the root: few samples must still be seen beside many.
+    # One sample is told from none, which stays white; by the root, few are seen beside many.
+    blues = ListedColormap(colormaps["Blues"](np.linspace(0.15, 1, 256)))
+    some = np.ma.masked_equal(counts.T, 0)
     norm = PowerNorm(0.5, vmin=0, vmax=counts.max())
-    image = axes.imshow(counts.T, cmap="Blues", norm=norm, aspect="auto", interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="samples", pad=0.01)
+    image = axes.imshow(some, cmap=blues, norm=norm, aspect="auto", interpolation="nearest")
+    figure.colorbar(image, ax=axes, label="samples", pad=0.01, aspect=40)
+    return "white: none"
 
 
 def _name(axis: Any, names: list[str]) -> None:

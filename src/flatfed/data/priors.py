@@ -174,7 +174,8 @@ def dirichlet(rng: np.random.Generator, alpha: float, rows: int, length: int) ->
     drawn: Floats = rng.dirichlet(np.full(length, min(float(alpha), 1e12)), rows)
     # Where α is too small for floating point, all mass is on one class: the limit.
     lost = np.flatnonzero(~(drawn.sum(1) > 0.5))
-    drawn[lost] = np.eye(length)[rng.integers(length, size=len(lost))]
+    drawn[lost] = 0
+    drawn[lost, rng.integers(length, size=len(lost))] = 1
     return drawn
 
 
