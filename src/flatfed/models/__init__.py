@@ -38,6 +38,8 @@ __all__ = ["CATALOGUE", "build"]
 
 Factory: TypeAlias = Callable[..., nn.Module]
 
+EXPECTED = "a function or class that makes a torch.nn.Module"
+
 CATALOGUE: dict[str, Factory] = {
     "mlp2": mlp2,
     "mlp_128_128": mlp_128_128,
@@ -98,7 +100,13 @@ def build(
 def _arguments(
     name: str, factory: Factory, data: Mapping[str, Any], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    parameters = inspect.signature(factory).parameters.values()
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError as error:  # some of what is written in C
+        raise SpecError(
+            f"{name} does not say what it takes, expected {EXPECTED}.\n"
+            "Name a function of your own that calls it."
+        ) from error
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters)
     known = named - {*data}
@@ -121,8 +129,7 @@ def _find(name: str) -> Factory:
         )
     if where == "timm":
         return partial(timm_model, what)
-    expected = "a function or class that makes a torch.nn.Module"
-    return cast(Factory, imported(name, expected, _makes))
+    return cast(Factory, imported(name, EXPECTED, _makes))
 
 
 def _makes(value: object) -> bool:
