@@ -24,15 +24,16 @@ MOST_CHANNELS = 4
 def read_npz(file: Path) -> DataSet:
     """x_train, y_train, x_test, y_test and, if clients are natural, owners_train.
 
-    Images are uint8 (n, h, w), (n, h, w, channels) or (n, channels, h, w): the channels are where
-    at most 4 are, first looked for in the last place. Floats stay in their shape.
+    Images are uint8 (n, h, w), (n, h, w, channels) or (n, channels, h, w): channels are fewer than
+    rows or columns, and at most 4; where last and second are as many, last. Floats stay in their
+    shape.
     """
     arrays = {}
     expected = f"arrays of numbers: {', '.join(NEEDED)}, and owners_train if there are owners"
     name = ""
     try:
         # Nothing is ever unpickled: a pickle can run anything.
-        with np.load(file, allow_pickle=False) as archive:
+        with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
             for name in (*NEEDED, "owners_train"):
                 if name in archive.files:
                     arrays[name] = archive[name]
@@ -105,11 +106,12 @@ def _inputs(what: str, value: Any) -> Tensor:
 def _images(what: str, array: np.ndarray) -> Tensor:
     if array.ndim == 3:
         array = array[..., None]
-    if array.shape[3] <= MOST_CHANNELS:
-        array = array.transpose(0, 3, 1, 2)
-    elif array.shape[1] > MOST_CHANNELS:
+    _, second, _, last = array.shape
+    if min(last, second) > MOST_CHANNELS:
         raise FederationError(
             f"{what} is of shape {array.shape}, expected at most {MOST_CHANNELS} channels, last or "
             "second.\nSave what is no colour image as floats (n, channels, height, width)."
         )
+    if last <= second:
+        array = array.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.array(array, order="C"))
