@@ -1,4 +1,4 @@
-"""One client's work of one round: its mini-batches, made when their step comes, and what they cost."""
+"""One client's work of one round: its mini-batches, made when their step comes, and their cost."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Steps(Sequence["Oracle"]):
             self._made = k, federation.take(chosen, draw), dropout
         return self._made[1:]
 
-    def count(self, k: int, loss: float) -> None:
+    def heard(self, k: int, loss: float) -> None:
         """The loss of the first gradient that a step asks for is the step's."""
         if k > self._counted:
             self._counted = k
@@ -123,7 +123,7 @@ class StepOracle:
         steps = self._steps
         steps.turn.tally.step = self._k
         loss, gradient = steps.turn.gradient(w, *steps.batch(self._k))
-        steps.count(self._k, loss)
+        steps.heard(self._k, loss)
         return gradient
 
     @property

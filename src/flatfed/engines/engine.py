@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from flatfed.batches import Tally
 from flatfed.engines.store import Store
@@ -17,6 +17,9 @@ from flatfed.mean import Upload
 from flatfed.method import Method
 from flatfed.rounds import client_round
 from flatfed.vec import Named, Vec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Reply:
     client: int
     upload: Upload | None
     tally: Tally
-    failure: FlatfedError | None = None
+    failure: ClientError | None = None
 
 
 class Crew(Protocol):
@@ -89,8 +92,9 @@ class Engine(Protocol):
 
 def train(task: Task, sent: Named, work: Work) -> Reply:
     """One client's round: whatever fails in it is the client's failure, but for the disk's."""
-    limit = float("inf") if task.timeout is None else monotonic() + task.timeout
-    tally = Tally(deadline=limit)
+    tally = Tally()
+    if task.timeout is not None:
+        tally.deadline = monotonic() + task.timeout
     try:
         kept = {} if work.version is None else task.store.read(work.client, work.version)
     except OSError as error:
@@ -100,11 +104,12 @@ def train(task: Task, sent: Named, work: Work) -> Reply:
             work.client, work.t, task.method.local, seed=task.seed, tally=tally
         )
         upload, kept = client_round(task.method, sent, kept, data, work.t)
-        _finite(work, {**{n: v for n, vs in upload.vectors.items() for v in vs}, **kept})
-    except FlatfedError as error:
-        return Reply(work.client, None, tally, error)
+        for name, vector in (*_sent(upload), *kept.items()):
+            _finite(work, name, vector)
     except Exception as error:
-        return Reply(work.client, None, tally, failed(work, error))
+        # A class of its own making need not survive the way between two processes.
+        failure = error if type(error) is ClientError else failed(work, error, tally.step)
+        return Reply(work.client, None, tally, failure)
     try:
         if kept:
             task.store.write(work.client, work.t, kept)
@@ -113,31 +118,55 @@ def train(task: Task, sent: Named, work: Work) -> Reply:
     return Reply(work.client, upload, tally)
 
 
-def failed(work: Work, error: BaseException) -> ClientError:
-    """What failed around a client's steps, said as what fails within them."""
+def score(task: Task, w: Vec, buffers: Vec | None, start: int) -> Score:
+    """The score on one pass of test samples."""
+    try:
+        return task.federation.evaluate(w, buffers, start)
+    except FlatfedError:
+        raise
+    except Exception as error:
+        raise not_evaluated(error) from error
+
+
+def failed(work: Work, error: BaseException, k: int = 0) -> ClientError:
+    """Any error, said as a client's failure."""
+    where = f"Client {work.client}"
+    message = str(error)
+    if not isinstance(error, FlatfedError):
+        said = f"{type(error).__name__}: {next(iter(message.splitlines()), '')}"
+        message = (
+            f"{where} failed in round {work.t}: {said}\n"
+            "What raised it is this error's cause (__cause__)."
+        )
+    elif not message.startswith(where):
+        message = f"{where} failed in round {work.t}: {message}"
+    failure = ClientError(message, client=work.client, t=work.t, k=k, part="")
+    failure.__cause__ = error
+    return failure
+
+
+def not_evaluated(error: BaseException) -> EngineError:
+    """What a run says when nobody can tell how good its model is."""
     first = next(iter(str(error).splitlines()), "")
-    said = ClientError(
-        f"Client {work.client} failed in round {work.t}: {type(error).__name__}: {first}\n"
-        "What raised it is this error's cause (__cause__).",
-        client=work.client,
-        t=work.t,
-        k=0,
-        part="",
+    return EngineError(
+        f"The model could not be evaluated: {type(error).__name__}: {first}\n"
+        "What raised it is this error's cause (__cause__)."
     )
-    said.__cause__ = error
-    return said
 
 
-def _finite(work: Work, vectors: Named) -> None:
-    for name, vector in vectors.items():
-        if vector.is_floating_point() and not vector.sum().isfinite():
-            bad = int((~vector.isfinite()).sum())
-            if bad:
-                raise NonFiniteError(
-                    f"Client {work.client}'s {name} has {bad} of {vector.numel()} elements NaN or "
-                    f"infinite after round {work.t}, expected finite numbers.\n"
-                    "Lower its learning rate, or set clip."
-                )
+def _sent(upload: Upload) -> Iterator[tuple[str, Tensor]]:
+    return ((name, vector) for name, several in upload.vectors.items() for vector in several)
+
+
+def _finite(work: Work, name: str, vector: Tensor) -> None:
+    if vector.is_floating_point() and not vector.sum().isfinite():
+        bad = int((~vector.isfinite()).sum())
+        if bad:
+            raise NonFiniteError(
+                f"Client {work.client}'s {name} has {bad} of {vector.numel()} elements NaN or "
+                f"infinite after round {work.t}, expected finite numbers.\n"
+                "Lower its learning rate, or set clip."
+            )
 
 
 def _store_failed(work: Work, doing: str, error: OSError) -> EngineError:

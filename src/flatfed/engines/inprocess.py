@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from flatfed.engines.engine import Reply, Task, Work, train
+from flatfed.engines.engine import Reply, Task, Work, score, train
 from flatfed.errors import within
 from flatfed.federation import Score
 from flatfed.memory import keep_pages
@@ -58,6 +58,5 @@ class Alone:
             yield reply if reply.failure is None else train(self._task, sent, one)
 
     def evaluate(self, w: Vec, buffers: Vec | None) -> Score:
-        federation = self._task.federation
-        scores = (federation.evaluate(w, buffers, start) for start in federation.test_starts)
-        return sum(scores, Score())
+        starts = self._task.federation.test_starts
+        return sum((score(self._task, w, buffers, start) for start in starts), Score())

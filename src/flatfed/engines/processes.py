@@ -5,29 +5,25 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from time import monotonic
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self
 
 import torch
 import torch.multiprocessing
 
 from flatfed.batches import Tally
-from flatfed.engines.engine import Reply, Task, Work, failed
-from flatfed.engines.shared import Letter, Mailbox, Reader
-from flatfed.engines.worker import Answer, serve
+from flatfed.engines.engine import Reply, Task, Work, failed, not_evaluated
+from flatfed.engines.queue import Queue
+from flatfed.engines.shared import Mailbox, Reader
+from flatfed.engines.store import Memory
+from flatfed.engines.worker import Answer, Job, Worker, no_room
 from flatfed.errors import EngineError, FlatfedError, one_of, whole, within
 from flatfed.federation import Score
 from flatfed.vec import Named, Vec
-
-AHEAD = 2  # jobs a worker has at a time: one to do, one to go on with
-SLOTS = AHEAD + 1  # outboxes: those two's, and one that is being read
-
-Job: TypeAlias = Work | int  # a client's turn, or where a pass over test samples starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,59 +46,38 @@ class Processes:
         one_of(self, "start", self.start, None, "fork", "spawn")
 
     def open(self, task: Task) -> Pool:
-        safe = sys.platform == "linux" and not torch.cuda.is_initialized()
+        if isinstance(task.store, Memory) and task.method.names("keep"):
+            raise EngineError(
+                f"Processes got a store in memory for {task.method.name}, whose clients keep "
+                f"{', '.join(task.method.names('keep'))}.\nGive Disk(folder)."
+            )
+        used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        safe = sys.platform == "linux" and not used
         return Pool(task, self.workers, self.start or ("fork" if safe else "spawn"))
-
-
-class _Worker:
-    """One process with its pipe, its outboxes and the jobs it has not answered yet."""
-
-    def __init__(self, pool: Pool, number: int) -> None:
-        self.number, self.jobs = number, deque[int]()
-        self.since = monotonic()  # when its first job began
-        self._turn = 0
-        self.pipe: Connection
-        self.pipe, theirs = pool.context.Pipe()
-        boxes = [Mailbox(pool.scratch / f"out-{number}-{slot}") for slot in range(SLOTS)]
-        self.process = pool.context.Process(
-            target=serve, args=(pool.task, theirs, boxes), name=f"flatfed-{number}", daemon=True
-        )
-        self.process.start()
-        theirs.close()  # so that its end is the end of the pipe
-
-    def send(self, index: int, job: Job, letter: Letter) -> None:
-        if not self.jobs:
-            self.since = monotonic()
-        self.jobs.append(index)
-        try:
-            self.pipe.send((job, letter, self._turn))
-        except OSError:
-            pass  # it has died: its sentinel says so in a moment
-        self._turn = (self._turn + 1) % SLOTS
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.pipe.close()
 
 
 class Pool:
     """Workers that are ready, and who does what."""
 
     def __init__(self, task: Task, workers: int, start: str) -> None:
-        self.task, self.count = task, workers
-        self.context: Any = torch.multiprocessing.get_context(start)
-        self.scratch = task.scratch / "mail"
+        self._task, self._count = task, workers
+        self._context: Any = torch.multiprocessing.get_context(start)
+        self._scratch = task.scratch / "mail"
         self._numbers = 0
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
 
     def __enter__(self) -> Self:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        shutil.rmtree(self.scratch, ignore_errors=True)
-        self.scratch.mkdir(parents=True)
-        self._inbox, self._reader = Mailbox(self.scratch / "in"), Reader()
-        self._workers = [self._hire() for _ in range(self.count)]
+        try:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+            self._scratch.mkdir(parents=True)
+            self._inbox, self._reader = Mailbox(self._scratch / "in"), Reader()
+            for _ in range(self._count):
+                self._workers.append(self._hire())
+        except BaseException:
+            self._close()
+            raise
         return self
 
     def __exit__(
@@ -111,130 +86,130 @@ class Pool:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._close()
+
+    def _close(self) -> None:
         for worker in self._workers:
             worker.kill()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
         torch.set_num_threads(self._threads)
 
-    def _hire(self) -> _Worker:
+    def _hire(self) -> Worker:
         self._numbers += 1
-        return _Worker(self, self._numbers)
+        try:
+            return Worker(self._context, self._task, self._scratch, self._numbers)
+        except Exception as error:  # what cannot be pickled says so in many ways
+            raise EngineError(
+                f"No worker process could be started: {type(error).__name__}: "
+                f"{next(iter(str(error).splitlines()), '')}\n"
+                "With start='spawn', the model's class must be importable and the method's rates "
+                "must be no lambdas."
+            ) from error
+
+    def _replace(self, worker: Worker) -> None:
+        """Another in its place, with a pipe and outboxes of its own."""
+        worker.kill()
+        for path in worker.boxes:
+            self._reader.forget(path)
+        self._workers[self._workers.index(worker)] = self._hire()
 
     def train(self, sent: Named, work: Sequence[Work]) -> Iterator[Reply]:
-        letter = self._inbox.write({name: (vector,) for name, vector in sent.items()})
-        for answer in self._run(letter, work):
-            assert isinstance(answer, Reply)
-            yield answer
+        for reply in self._run({name: (vector,) for name, vector in sent.items()}, work):
+            assert isinstance(reply, Reply)
+            yield reply
 
     def evaluate(self, w: Vec, buffers: Vec | None) -> Score:
         named = {"x": (w,)} | ({} if buffers is None else {"buffers": (buffers,)})
         total = Score()
-        for answer in self._run(self._inbox.write(named), self.task.federation.test_starts):
-            if isinstance(answer, Reply):
-                assert answer.failure is not None
-                raise EngineError(
-                    f"The model could not be evaluated: {answer.failure}"
-                ) from answer.failure
-            total += answer
+        for score in self._run(named, self._task.federation.test_starts):
+            assert isinstance(score, Score)
+            total += score
         return total
 
-    def _run(self, letter: Letter, jobs: Sequence[Job]) -> Iterator[Reply | Score]:
+    def _run(
+        self, sent: Mapping[str, tuple[Vec, ...]], jobs: Sequence[Job]
+    ) -> Iterator[Reply | Score]:
         """Every job's answer in the jobs' order: each is tried twice, elsewhere if there is one."""
-        open_jobs = deque(range(len(jobs)))
-        tried: dict[int, int] = {}  # job → the worker on which it failed once
+        for worker in tuple(self._workers):
+            # Busy with a run that was left before its end, or dead since the last one.
+            if worker.jobs or not worker.process.is_alive():
+                self._replace(worker)
+        try:
+            letter = self._inbox.write(sent)
+        except OSError as error:
+            raise no_room(self._inbox.path, error) from error
+        queue = Queue(jobs, letter, alone=self._count == 1)
         done: dict[int, Reply | Score] = {}
-        upcoming = 0
-        while upcoming < len(jobs):
-            for worker in self._workers:
-                self._feed(worker, letter, jobs, open_jobs, tried)
-            for worker, answer in self._next_answers():
-                index = worker.jobs.popleft()
-                worker.since = monotonic()
-                if isinstance(answer, BaseException):
-                    # Whatever else it had to do is not its failure: others may go on with it.
-                    open_jobs.extendleft(reversed(worker.jobs))
-                    self._workers[self._workers.index(worker)] = self._hire()
-                    worker.kill()
-                    outcome = self._lost(jobs[index], answer)
-                else:
-                    # It goes on while we look at what it sent.
-                    self._feed(worker, letter, jobs, open_jobs, tried)
-                    outcome = self._opened(answer)
-                failure = outcome.failure if isinstance(outcome, Reply) else None
-                if failure is not None and index not in tried:
-                    tried[index] = worker.number
-                    open_jobs.appendleft(index)
-                    continue
-                if index == upcoming:
-                    yield outcome
-                    upcoming += 1
-                else:
-                    done[index] = _held(outcome)
-                while upcoming in done:
-                    yield done.pop(upcoming)
-                    upcoming += 1
+        queue.feed(self._workers)
+        for upcoming in range(len(jobs)):
+            while upcoming not in done:
+                for worker, answer in self._news(queue.timeout(self._task)):
+                    index = worker.jobs.popleft()
+                    outcome: Reply | Score | Exception
+                    if isinstance(answer, Answer):
+                        outcome = self._opened(answer)
+                    else:
+                        # Whatever else it had to do is not its failure: others go on with it.
+                        queue.open.extendleft(reversed(worker.jobs))
+                        self._replace(worker)
+                        outcome = answer
+                    if not isinstance(outcome, Score) and queue.again(index, worker, outcome):
+                        continue
+                    if isinstance(outcome, Exception):
+                        outcome = _given_up(jobs[index], outcome)
+                    # What is next may stay where it lies; the others' outboxes will be needed.
+                    done[index] = outcome if index == upcoming else _held(outcome)
+                # They go on while the caller looks at what they sent.
+                queue.feed(self._workers)
+            yield done.pop(upcoming)
 
-    def _feed(
-        self,
-        worker: _Worker,
-        letter: Letter,
-        jobs: Sequence[Job],
-        open_jobs: deque[int],
-        tried: dict[int, int],
-    ) -> None:
-        while len(worker.jobs) < AHEAD:
-            mine = (
-                i for i in open_jobs if len(self._workers) == 1 or tried.get(i) != worker.number
-            )
-            index = next(mine, None)
-            if index is None:
-                return
-            open_jobs.remove(index)
-            worker.send(index, jobs[index], letter)
-
-    def _next_answers(self) -> Iterator[tuple[_Worker, Answer | BaseException]]:
-        """What the workers have sent since; of one that died or hangs, why it will send nothing."""
+    def _news(self, timeout: float | None) -> list[tuple[Worker, Answer | Exception]]:
+        """What workers have sent; of one that died or hangs, why it will send nothing."""
         busy = [worker for worker in self._workers if worker.jobs]
-        limit = None if self.task.timeout is None else 1.25 * self.task.timeout + 1.0
+        # It stops by itself at the next gradient; one that hangs does not.
+        limit = None if timeout is None else 1.25 * timeout + 1.0
         patience = None
-        if limit is not None:  # it stops by itself at the next gradient; one that hangs does not
+        if limit is not None:
             patience = max(0.0, min(worker.since for worker in busy) + limit - monotonic())
-        ends = [end for worker in busy for end in (worker.pipe, worker.process.sentinel)]
-        ready = wait(ends, patience)
+        ready = wait([end for w in busy for end in (w.pipe, w.process.sentinel)], patience)
+        now = monotonic()
+        news: list[tuple[Worker, Answer | Exception]] = []
         for worker in busy:
-            if worker.pipe in ready:
+            if worker.pipe in ready or worker.process.sentinel in ready:
                 try:
-                    yield worker, worker.pipe.recv()
-                except (EOFError, OSError):
-                    worker.process.join()
-                    yield worker, EngineError(_died(worker.process.exitcode))
-            elif worker.process.sentinel in ready:
-                yield worker, EngineError(_died(worker.process.exitcode))
-            elif limit is not None and monotonic() - worker.since > limit:
-                yield (
-                    worker,
-                    EngineError(
-                        f"it hung for more than engine.timeout={self.task.timeout!r} seconds"
-                    ),
-                )
+                    answer = worker.receive()
+                except EngineError as error:
+                    if not worker.ready:
+                        raise EngineError(
+                            f"A worker process did not start: {error}.\nWhat it printed says why; "
+                            "with start='spawn', a script begins under if __name__ == '__main__'."
+                        ) from None
+                    news.append((worker, error))
+                else:
+                    news += [] if answer is None else [(worker, answer)]
+            elif limit is not None and worker.ready and now - worker.since > limit:
+                said = f"it hung for more than engine.timeout={timeout!r} seconds"
+                news.append((worker, TimeoutError(said)))
+        return news
 
     def _opened(self, answer: Answer) -> Reply | Score:
-        if answer.fatal is not None:
-            raise answer.fatal
-        if answer.score is not None:
-            return answer.score
-        assert answer.reply is not None
-        if answer.reply.failure is not None and answer.cause is not None:
-            answer.reply.failure.__cause__ = answer.cause
-        if answer.reply.upload is None or answer.letter is None:
-            return answer.reply
+        outcome = answer.outcome
+        if isinstance(outcome, FlatfedError):
+            raise outcome from answer.cause
+        if isinstance(outcome, Score):
+            return outcome
+        if outcome.failure is not None:
+            outcome.failure.__cause__ = answer.cause
+        if outcome.upload is None or answer.letter is None:
+            return outcome
         vectors = self._reader.read(answer.letter)
-        return replace(answer.reply, upload=replace(answer.reply.upload, vectors=vectors))
+        return replace(outcome, upload=replace(outcome.upload, vectors=vectors))
 
-    def _lost(self, job: Job, why: BaseException) -> Reply:
-        if isinstance(job, int):
-            return Reply(-1, None, Tally(), why if isinstance(why, FlatfedError) else None)
+
+def _given_up(job: Job, why: Exception) -> Reply:
+    if isinstance(job, Work):
         return Reply(job.client, None, Tally(), failed(job, why))
+    raise not_evaluated(why) from why
 
 
 def _held(outcome: Reply | Score) -> Reply | Score:
@@ -243,12 +218,6 @@ def _held(outcome: Reply | Score) -> Reply | Score:
         return outcome
     vectors = {n: tuple(v.clone() for v in vs) for n, vs in outcome.upload.vectors.items()}
     return replace(outcome, upload=replace(outcome.upload, vectors=vectors))
-
-
-def _died(exitcode: int | None) -> str:
-    if exitcode is not None and exitcode < 0:
-        return f"its worker process was killed by signal {-exitcode}"
-    return f"its worker process ended with exit code {exitcode}"
 
 
 def cores() -> int:

@@ -6,6 +6,7 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 
 import torch
@@ -20,52 +21,42 @@ class Letter:
 
     path: str
     size: int
-    tensors: tuple[
-        tuple[str, int, str, tuple[int, ...], int], ...
-    ]  # name, number, dtype, shape, at
+    tensors: Mapping[str, Sequence[tuple[str, tuple[int, ...], int]]]  # dtype, shape, where
 
 
 @dataclass
 class Mailbox:
-    """A mapped file that one process writes into and another reads from."""
+    """A mapped file that one process writes into and another reads from; it grows as it must."""
 
     path: Path
     _map: mmap.mmap | None = None
-    _size: int = 0
-    _grown: int = 0
 
     def write(self, named: Mapping[str, Sequence[Tensor]]) -> Letter:
         """Put tensors in, in place of what was there."""
-        tensors, at = [], 0
+        tensors: dict[str, list[tuple[str, tuple[int, ...], int]]] = {}
+        size = 0
         for name, several in named.items():
-            for number, tensor in enumerate(several):
+            tensors[name] = []
+            for tensor in several:
                 dtype = str(tensor.dtype).removeprefix("torch.")
-                tensors.append((name, number, dtype, tuple(tensor.shape), at))
-                at += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
-        path = self._room(max(at, 1))
-        letter = Letter(str(path), self._size, tuple(tensors))
-        assert self._map is not None
-        flat = (tensor for several in named.values() for tensor in several)
-        for (*_, shape, at), tensor in zip(letter.tensors, flat, strict=True):
-            if tensor.numel():
-                _view(self._map, tensor.dtype, shape, at).copy_(tensor)
-        return letter
+                tensors[name].append((dtype, tuple(tensor.shape), size))
+                size += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
+        mapped = self._room(size)
+        for name, several in named.items():
+            for (_, shape, at), tensor in zip(tensors[name], several, strict=True):
+                _view(mapped, tensor.dtype, shape, at).copy_(tensor)
+        return Letter(str(self.path), len(mapped), tensors)
 
-    def _room(self, size: int) -> Path:
-        """The file, replaced by a larger one where it is too small: the reader maps it anew."""
-        path = self.path.with_name(f"{self.path.name}.{self._grown}")
-        if self._map is None or size > self._size:
-            if self._map is not None:
-                path.unlink(missing_ok=True)
-                self._grown += 1
-                path = self.path.with_name(f"{self.path.name}.{self._grown}")
-            with path.open("w+b") as file:
+    def _room(self, size: int) -> mmap.mmap:
+        if self._map is None or size > len(self._map):
+            size = max(size, 1)
+            with self.path.open("a+b") as file:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, size)  # a full disk says so here
                 else:
                     file.truncate(size)
-                self._map, self._size = mmap.mmap(file.fileno(), size), size
-        return path
+                self._map = mmap.mmap(file.fileno(), size)
+        return self._map
 
 
 @dataclass
@@ -76,20 +67,24 @@ class Reader:
 
     def read(self, letter: Letter) -> dict[str, tuple[Tensor, ...]]:
         """The tensors of a letter, not copied: they change with the next one."""
-        if letter.path not in self._maps:
+        mapped = self._maps.get(letter.path)
+        if mapped is None or len(mapped) < letter.size:
             with open(letter.path, "r+b") as file:
-                self._maps[letter.path] = mmap.mmap(file.fileno(), letter.size)
-        named: dict[str, tuple[Tensor, ...]] = {}
-        for name, _, dtype, shape, at in letter.tensors:
-            tensor = _view(self._maps[letter.path], getattr(torch, dtype), shape, at)
-            named[name] = (*named.get(name, ()), tensor)
-        return named
+                mapped = self._maps[letter.path] = mmap.mmap(file.fileno(), letter.size)
+        return {
+            name: tuple(
+                _view(mapped, getattr(torch, dtype), shape, at) for dtype, shape, at in several
+            )
+            for name, several in letter.tensors.items()
+        }
+
+    def forget(self, path: Path) -> None:
+        """Let go of a mailbox that nobody writes into any more."""
+        self._maps.pop(str(path), None)
 
 
 def _view(mapped: mmap.mmap, dtype: torch.dtype, shape: tuple[int, ...], at: int) -> Tensor:
-    count = 1
-    for length in shape:
-        count *= length
+    count = prod(shape)
     if not count:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(mapped, dtype=dtype, count=count, offset=at).view(shape)

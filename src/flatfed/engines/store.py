@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from flatfed.disk import read_vectors, sync_folder, write_vectors
+from flatfed.disk import read_vectors, sync_path, write_vectors
 from flatfed.vec import Named, Vec
 
 
@@ -68,21 +68,14 @@ class Disk:
 
     def sync(self, written: Iterable[tuple[int, int]]) -> None:
         """Versions that a checkpoint is about to name are on the disk, not on their way to it."""
-        folders = set()
-        for client, version in written:
-            path = self.path(client, version)
-            folders.add(path.parent)
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        for folder in folders:
-            sync_folder(folder)
+        paths = {self.path(client, version) for client, version in written}
+        folders = {path.parent for path in paths}
+        for path in (*paths, *folders, *({self.folder} if folders else ())):
+            sync_path(path)
 
     def prune(self, ledger: Mapping[int, int]) -> None:
         """Remove what no ledger names: versions of a round that was not finished."""
-        for path in self.folder.glob("*/*"):
-            client, _, version = path.stem.partition("-")
-            if path.name.startswith(".") or ledger.get(int(client)) != int(version):
+        named = {self.path(client, version) for client, version in ledger.items()}
+        for path in self.folder.glob("*/*.safetensors*"):
+            if path not in named:
                 path.unlink()
