@@ -22,13 +22,13 @@ LEVELS = {
     "engines": 7,
     "cohort": 7, "history": 7, "training": 8,
     "spec": 8,
-    "run": 9,
+    "bench": 9, "run": 9,
     "cli": 10,
 }  # fmt: skip
 
 # Where vectors and images are made, not only passed on.
 TORCH = {"flatmodel", "check", "toy", "batches", "federation", "data", "models", "engines", "disk",
-         "training", "run"}  # fmt: skip
+         "training", "run", "bench"}  # fmt: skip
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
 PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "feddyn", "fedcm", "feddc",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -76,7 +76,7 @@ class Training:
 
     def go_on(
         self, standing: Standing, engine: Engine, store: Store, scratch: Path
-    ) -> Iterator[tuple[Standing, Round]]:
+    ) -> Generator[tuple[Standing, Round]]:
         """One round after the other, until all are done."""
         method = self.running
         task = Task(method, self.federation, self.seed, store, scratch, engine.timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def compare(
     with _stopping_on_request():
         try:
             done = start(
-                read, _list(methods), [_seed(text) for text in _list(seeds)], out=folder,
+                read, _list(methods), [_whole("seeds", text) for text in _list(seeds)], out=folder,
                 watching=partial(displayed, quiet=quiet),
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -101,10 +102,10 @@ def _list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _seed(text: str) -> int:
+def _whole(option: str, text: str) -> int:
     if not text.isdecimal():
         raise SpecError(
-            f"--seeds got {text!r}, expected whole numbers ≥ 0.\nWrite for example --seeds 0,1,2."
+            f"--{option} got {text!r}, expected whole numbers.\nWrite for example --{option} 1,2."
         )
     return int(text)
 
@@ -158,3 +159,26 @@ def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         draw(found.counts, data.classes, out, title=f"{data.name}, {read.data.partition}")
         click.echo(f"drawn in {out}")
+
+
+@main.command()
+@click.argument("spec", metavar="SPEC.toml")
+@SET
+@click.option("--workers", default="1,2", show_default=True, metavar="1,2", help="Each is timed.")
+@click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
+def bench(spec: str, settings: tuple[str, ...], workers: str, repeats: int) -> None:
+    """Time SPEC.toml's rounds against the bare gradients they contain, on this machine."""
+    from flatfed.bench import measure
+    from flatfed.run.build import training_of
+    from flatfed.spec import Spec
+
+    counts = [max(1, _whole("workers", text)) for text in _list(workers)]
+    speeds = measure(training_of(Spec.read(spec, _settings(settings, None))), counts, repeats)
+    click.echo("workers  gradients/s  ms a gradient  beside the gradients  throughput")
+    for speed in speeds:
+        cost = 1000 * statistics.median(speed.round) / speed.gradients
+        times = speed.gradients_per_second / speeds[0].gradients_per_second
+        click.echo(
+            f"{speed.workers:7}  {speed.gradients_per_second:11.1f}  {cost:13.3f}  "
+            f"{speed.overhead:20.1%}  {times:9.2f}x"
+        )

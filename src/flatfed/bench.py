@@ -1,0 +1,151 @@
+"""What a run costs beside its gradients: rounds against the same gradients in a bare loop.
+
+Both take turns in one process set-up: as many processes, one thread each, the same mini-batches,
+prepared before the clock starts where the loop is bare. A speed is the median of their ratios.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import torch
+import torch.multiprocessing
+
+from flatfed.engines.engine import Engine
+from flatfed.engines.inprocess import InProcess
+from flatfed.engines.processes import Processes
+from flatfed.engines.store import Disk
+from flatfed.flatmodel import Batch, FlatModel
+from flatfed.memory import keep_pages
+from flatfed.training import Training
+
+Clock: TypeAlias = Callable[[], float]  # does it once, says how long it took
+
+ENDLESS = 10**9  # rounds, the last of which would be evaluated
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Rounds on so many workers: seconds, gradients, and what is beside them."""
+
+    workers: int
+    gradients: int  # of one round
+    bare: Sequence[float]  # seconds, one for each repeat
+    round: Sequence[float]
+
+    @property
+    def overhead(self) -> float:
+        """The share of a round that is no gradient, in units of the gradients' time."""
+        pairs = zip(self.round, self.bare, strict=True)
+        return median(whole / part for whole, part in pairs) - 1
+
+    @property
+    def gradients_per_second(self) -> float:
+        return self.gradients / median(self.round)
+
+
+def measure(training: Training, workers: Sequence[int], repeats: int = 5) -> list[Speed]:
+    """The same rounds on each number of workers, which take turns as well."""
+    training = replace(training, rounds=ENDLESS, evaluate_every=ENDLESS)
+    work = _gradients(training)
+    times: dict[int, tuple[list[float], list[float]]] = {count: ([], []) for count in workers}
+    for _ in range(repeats):
+        for count in workers:
+            with _bare(training.federation.model, work, count) as loop:
+                loop()  # warm
+                with _rounds(training, count) as one_round:
+                    one_round()
+                    for run, kept in zip((loop, one_round), times[count], strict=True):
+                        kept.append(run())
+    total = sum(len(batches) for batches in work)
+    return [Speed(count, total, *times[count]) for count in workers]
+
+
+def _gradients(training: Training) -> list[list[tuple[Batch, int | None]]]:
+    """What every client of a cohort differentiates in a round, ready to be used."""
+    federation, local = training.federation, training.method.local
+    per_step = training.method.bill().gradients_per_step
+    work = []
+    for client in training.cohort.draw(federation.N, 0, training.seed):
+        mine = federation.shares.of(client)
+        steps = local.steps_for(len(mine))
+        size = min(local.batch_size or len(mine), len(mine))
+        seed = 0 if federation.random else None
+        epoch = [(federation.take(some), seed) for some in torch.split(mine, size)]
+        work.append([epoch[k % len(epoch)] for k in range(steps) for _ in range(per_step)])
+    return work
+
+
+@contextmanager
+def _rounds(training: Training, workers: int) -> Iterator[Clock]:
+    engine: Engine = InProcess() if workers == 1 else Processes(workers=workers)
+    with tempfile.TemporaryDirectory(prefix="flatfed-") as folder:
+        store = Disk(Path(folder) / "kept")
+        rounds = training.go_on(training.start(), engine, store, Path(folder))
+        try:
+            yield lambda: next(rounds)[1].seconds
+        finally:
+            rounds.close()
+
+
+@contextmanager
+def _bare(
+    model: FlatModel, work: Sequence[list[tuple[Batch, int | None]]], workers: int
+) -> Iterator[Clock]:
+    """The gradients alone, each worker its part of the clients."""
+    parts = [[g for client in work[w::workers] for g in client] for w in range(workers)]
+    if workers == 1:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        keep_pages()
+        try:
+            yield lambda: _timed(model, parts[0])
+        finally:
+            torch.set_num_threads(threads)
+        return
+    context: Any = torch.multiprocessing.get_context("fork")
+    pipes, processes = [], []
+    for part in parts:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(model, part, theirs), daemon=True)
+        process.start()
+        pipes.append(ours)
+        processes.append(process)
+
+    def loop() -> float:
+        started = perf_counter()
+        for pipe in pipes:
+            pipe.send(None)
+        for pipe in pipes:
+            pipe.recv()
+        return perf_counter() - started
+
+    try:
+        yield loop
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _serve(model: FlatModel, part: list[tuple[Batch, int | None]], pipe: Connection) -> None:
+    torch.set_num_threads(1)
+    keep_pages()
+    while True:
+        pipe.recv()
+        pipe.send(_timed(model, part))
+
+
+def _timed(model: FlatModel, part: list[tuple[Batch, int | None]]) -> float:
+    started = perf_counter()
+    for batch, seed in part:
+        model.value_and_grad(model.x0, batch, seed=seed)
+    return perf_counter() - started
