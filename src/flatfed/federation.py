@@ -80,6 +80,13 @@ class Federation:
                 f"{empty} of {len(self.shares)} clients hold no sample, expected at least one "
                 "each.\nUse fewer clients, or a partition with a minimum size."
             )
+        n, shared = len(data.train), self.shares.indices
+        if int(shared.min()) < 0 or int(shared.max()) >= n:
+            raise FederationError(
+                f"The shares name samples {int(shared.min())} to {int(shared.max())}, expected "
+                f"numbers in [0, {n}), for {data.name} has {n} training samples.\n"
+                "Deal this data set's samples."
+            )
         if not len(data.test):
             raise FederationError(
                 f"{data.name} has 0 test samples, expected at least 1.\n"
@@ -124,7 +131,8 @@ class Federation:
         """What a run's results depend on: two federations that agree in it train the same."""
         dealt = hashlib.sha256(self.shares.offsets.numpy().tobytes())
         dealt.update(self.shares.indices.numpy().tobytes())
-        first = hashlib.sha256(self.model.x0.numpy().tobytes())
+        first = hashlib.sha256(self.model.x0.cpu().numpy().tobytes())
+        first.update(self.model.b0.cpu().numpy().tobytes())
         return {
             "data": self.data.name,
             "clients": self.N,
