@@ -196,6 +196,9 @@ def test_a_wide_block_activates_before_both_ways() -> None:
     assert [len(getattr(model, f"group{g}")) for g in (1, 2, 3)] == [4, 4, 4]
     assert model.group1[0].shortcut is not None  # the width changes
     assert made("wrn28_4", norm="batch").last[0].num_features == 256
+    x = torch.randn(2, 256, 8, 8, generator=torch.Generator().manual_seed(1))
+    pooled = F.relu(F.group_norm(x, 8)).mean((2, 3))
+    torch.testing.assert_close(model.head(model.pool(model.last(x))), model.head(pooled))
 
 
 def test_textcnn_finds_the_strongest_response_anywhere() -> None:
@@ -206,6 +209,9 @@ def test_textcnn_finds_the_strongest_response_anywhere() -> None:
     there[0, 90:94] = torch.arange(10, 14)
     torch.testing.assert_close(model(here), model(there))
     assert not torch.allclose(model(here), model(tokens))
+    words = model.embedding(here).transpose(1, 2)
+    responses = [c(words).amax(2).clamp(min=0) for c in model.convolutions]
+    torch.testing.assert_close(model(here), model.head(torch.cat(responses, 1)))
     kernels = [tuple(c.weight.shape) for c in model.convolutions]
     assert kernels == [(100, 100, 3), (100, 100, 4), (100, 100, 5)]
     assert model.dropout.p == 0.5

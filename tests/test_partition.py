@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from torch import Tensor
 
-from flatfed.data.class_splits import ClassSplit, DoublyStochastic, sinkhorn
+from flatfed.data.class_splits import ClassSplit, DoublyStochastic, sinkhorn, topped_up
 from flatfed.data.hands import without_pairs
 from flatfed.data.heterogeneity import BLOCK, Heterogeneity, class_counts, heterogeneity
 from flatfed.data.partition import PARTITIONS, build, parameters
@@ -358,6 +358,14 @@ def test_dirichlet_draws_sizes_when_asked() -> None:
     assert min(sizes) >= 1
     # The deviation of the logarithm is size_sigma, but for the one sample that all begin with.
     assert 0.7 < sizes.log().std() < 1.2
+    assert min(deal("dirichlet", 100, size_sigma=5.0).sizes) == 1
+
+
+def test_a_prior_has_its_limits_where_floating_point_ends() -> None:
+    assert abs(dirichlet(_rng(), 1e300, 5, 4) - 0.25).max() < 1e-5
+    alone = dirichlet(_rng(), 1e-300, 200, 4)
+    assert {*alone.ravel().tolist()} == {0.0, 1.0}
+    assert abs(alone.sum(0) - 50).max() < 35  # each class as often: deviation 6
 
 
 def test_weighted_draws_are_as_if_samples_were_drawn_one_by_one() -> None:
@@ -406,6 +414,21 @@ def test_class_split_honours_its_minimum_by_restart_and_else_by_moving() -> None
     assert statistics("class_split", 100, alpha=0.05, min_size=100).size_max == 100
 
 
+def test_class_split_moves_nothing_that_a_restart_spares() -> None:
+    for seed in range(40):
+        rule = ClassSplit(clients=6, alpha=0.5, min_size=5)
+        shares = rule.deal(LABELS[:60], 10, seed=seed)
+        assert min(shares.sizes) >= 5
+        assert shares.moved == 0
+
+
+def test_the_largest_gives_to_the_smallest_and_each_sample_is_counted() -> None:
+    pools, rng = parts(torch.tensor([0] * 12), 0)
+    shares = topped_up(pools, np.array([[7, 0, 1, 4]]), 2, rng)
+    assert shares.sizes.tolist() == [4, 2, 2, 4]
+    assert shares.moved == 3
+
+
 def test_doubly_stochastic_is_doubly_stochastic() -> None:
     matrix = sinkhorn(_rng().dirichlet(np.full(20, 0.5), 10))
     assert abs(matrix.sum(1) - 1).max() < 1e-9
@@ -449,8 +472,10 @@ def test_pathological_holds_exactly_so_many_classes_evenly(c) -> None:
 
 
 def test_pathological_chooses_every_class_as_often() -> None:
-    chosen = (statistics("pathological", 1000, classes_per_client=3).counts > 0).sum(0)
-    assert abs(chosen - 300).max() < 5 * np.sqrt(1000 * 0.3 * 0.7)
+    chosen = statistics("pathological", 1000, classes_per_client=3).counts > 0
+    assert abs(chosen.sum(0) - 300).max() < 5 * np.sqrt(1000 * 0.3 * 0.7)
+    three = chosen[chosen.sum(1) == 3]  # of ten samples, a few clients got none of a class
+    assert len({tuple(row) for row in three.tolist()}) == 120  # every 3 of 10
 
 
 @pytest.mark.parametrize(("clients", "c"), [(10, 1), (4, 3), (7, 2), (100, 6), (13, 10), (5, 9)])
@@ -490,6 +515,17 @@ def test_fedswa_prior_leaves_the_remainder_out() -> None:
     found = heterogeneity(deal("fedswa_prior", 7, LABELS[:1003]), LABELS[:1003], 10)
     assert (found.held, found.size_min, found.size_max) == (1001, 143, 143)
     assert found.distinct < 1001
+
+
+def test_fedswa_prior_shuffles_a_class_before_it_deals_it_again() -> None:
+    labels = torch.tensor([0] * 100 + [1] * 900)
+    shares = build("fedswa_prior", clients=100, alpha=1e9).deal(labels, 2, seed=0)
+    dealt = shares.indices[labels[shares.indices] == 0].numpy()  # client by client
+    assert len(dealt) > 300
+    when = [np.argsort(dealt[k : k + 100]) for k in (0, 100)]
+    # Each time all of them, up to the order within one client; and in no order seen before.
+    assert len({*dealt[:90].tolist()}) > 85
+    assert abs(np.corrcoef(when)[0, 1]) < 0.4
 
 
 def test_natural_clients_are_those_of_the_data() -> None:
