@@ -190,7 +190,10 @@ def test_a_broken_annotation_is_named_by_its_row(tmp_path: Path, line: str) -> N
 def dbpedia(home: Path, rows: list[list[object]] | None = None) -> Path:
     folder = home / "dbpedia_csv"
     for part in ("train", "test"):
-        kept = [[1 + n % 14, f"Title {n // 14}", f'The "{part}" text'] for n in range(14 * 5)]
+        names = ["Company", *["Title"] * 13]
+        kept = [
+            [1 + n % 14, f"{names[n % 14]} {n // 14}", f'The "{part}" text'] for n in range(14 * 5)
+        ]
         written.table(folder / f"{part}.csv", kept + (rows or []))
     return folder
 
@@ -201,8 +204,12 @@ def test_dbpedia_14_is_the_first_of_every_class_after_a_shuffle(tmp_path: Path) 
     assert data.train.targets.bincount().tolist() == [2] * 14
     assert data.test.targets.bincount().tolist() == [1] * 14
     assert data.train.inputs.shape == (28, 128)
-    # the, text, title, train, and the numbers of those titles that were drawn
-    assert 2 + 4 < data.vocabulary <= 2 + 4 + 5
+    # the, text, title, train, company, and the numbers of those titles that were drawn
+    assert 2 + 5 < data.vocabulary <= 2 + 5 + 5
+    # Title and content are one text, and the class that the file calls 1 is the first.
+    named = data.train.inputs[:, 0]
+    assert len(named[data.train.targets == 0].unique()) == 1
+    assert ((named == named[data.train.targets == 0][0]) == (data.train.targets == 0)).all()
     drawn = data.train.inputs[:, 1]
     assert len(drawn.unique()) > 1
     again = read_published(small("dbpedia-14", 28, 14), tmp_path)
@@ -261,6 +268,7 @@ def test_grey_pictures_have_one_channel_and_mixed_ones_three(tmp_path: Path) -> 
     both = read_pictures([tmp_path / "a.png", tmp_path / "b.png"])
     assert np.array_equal(both[0].numpy(), np.stack([grey] * 3))
     assert np.array_equal(both[1].numpy(), colour[..., :3].transpose(2, 0, 1))
+    assert read_pictures([tmp_path / "b.png", tmp_path / "a.png"]).shape == both.shape
 
 
 def test_pictures_of_more_than_eight_bits_are_refused(tmp_path: Path) -> None:
@@ -281,10 +289,10 @@ def test_statistics_are_those_of_all_pixels_of_a_channel() -> None:
 
 
 def test_words_enter_the_vocabulary_by_frequency_then_alphabet() -> None:
-    train, test, ids = encode(["B a c, A", "c d e", ""], ["e x a e"], vocabulary=5, length=3)
-    # a and c twice, then b before d and e; 0 pads, 1 is unknown
+    train, test, ids = encode(["D a c, A", "c b e", ""], ["e x a e"], vocabulary=5, length=3)
+    # a and c twice, then b before d and e, which came first; 0 pads, 1 is unknown
     assert ids == 5
-    assert train.tolist() == [[4, 2, 3], [3, 1, 1], [0, 0, 0]]
+    assert train.tolist() == [[1, 2, 3], [3, 4, 1], [0, 0, 0]]
     assert test.tolist() == [[1, 1, 2]]
     assert train.dtype == torch.int32
 

@@ -102,6 +102,12 @@ def test_channels_may_be_last_or_second(tmp_path: Path, channels: int) -> None:
     assert len(data.mean) == channels
 
 
+def test_channels_are_last_where_that_may_be_either(tmp_path: Path) -> None:
+    images = np.random.default_rng(1).integers(0, 256, (12, 3, 5, 3), dtype=np.uint8)
+    data = load(npz(tmp_path, x_train=images, x_test=images[:6]))
+    assert np.array_equal(data.train.inputs.numpy(), images.transpose(0, 3, 1, 2))
+
+
 def test_floats_keep_their_shape_and_are_not_normalised(tmp_path: Path) -> None:
     x = np.random.default_rng(2).normal(size=(12, 7))
     data = load(npz(tmp_path, x_train=x, x_test=x[:6]))
@@ -314,9 +320,11 @@ def test_a_csv_that_does_not_fit_says_why(tmp_path: Path) -> None:
 def test_reading_a_csv_leaves_the_limit_of_fields_as_it_was(tmp_path: Path) -> None:
     import csv
 
-    before = csv.field_size_limit()
+    before = csv.field_size_limit(1234)
     load(texts(tmp_path), test_fraction=0.5)
-    assert csv.field_size_limit() == before
+    with pytest.raises(FederationError):
+        load(texts(tmp_path, ["too few"]), test_fraction=0.5)
+    assert csv.field_size_limit(before) == 1234
 
 
 def test_the_real_newsgroups_are_read() -> None:

@@ -29,7 +29,6 @@ def fetch(url: str, file: Path, progress: Progress) -> Path:
     done = part.stat().st_size if part.is_file() else 0
     response = _asked(url, done)
     if response is None:  # there is nothing after what we have, or no going on from there
-        part.unlink()
         done = 0
         response = cast(HTTPResponse, _asked(url, done))
     with response:

@@ -14,7 +14,7 @@ from flatfed.data.folders import folders, pictures
 from flatfed.data.images import read_cifar, read_idx_split, read_pictures
 from flatfed.data.known import Known
 from flatfed.data.sets import DataSet, Split
-from flatfed.data.tables import in_row, rows
+from flatfed.data.tables import in_row, long_fields, rows
 from flatfed.data.texts import encode
 
 VOCABULARY, LENGTH = 30_000, 128  # of DBpedia-14 (spec, recipes section 2)
@@ -103,6 +103,7 @@ def _dbpedia(known: Known, where: Path) -> DataSet:
     return DataSet(known.name, train, test, known.classes, vocabulary=ids)
 
 
+@long_fields()
 def _chosen(known: Known, file: Path, per_class: int) -> tuple[list[str], Tensor]:
     """Of each class the first texts after a shuffle: the paper does not say which it took."""
     if not file.is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,22 @@ from flatfed.errors import FederationError, SpecError, nearest
 LONGEST = 2**31 - 1  # characters in a field; Python's own limit is a short text
 
 
+@contextmanager
+def long_fields() -> Iterator[None]:
+    """Fields of any length, for as long as this is open: the limit is the whole process's."""
+    before = csv.field_size_limit(LONGEST)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def rows(file: Path, *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Each row that is not empty, with its number from 1.
 
     strict refuses quotes that are not closed or not doubled, as in a file that was cut off.
     """
-    before, row = csv.field_size_limit(LONGEST), 0
+    row = 0
     try:
         # Bytes that are no UTF-8 pass as surrogates, so that their row can be named.
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
@@ -38,8 +49,6 @@ def rows(file: Path, *, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
     except csv.Error as error:
         found = f"broken quotes ({error})"
         raise in_row(file, row + 1, found, "whole rows, quotes in quotes doubled") from error
-    finally:
-        csv.field_size_limit(before)
 
 
 def in_row(
@@ -67,6 +76,7 @@ class Table:
         )  # fmt: skip
 
 
+@long_fields()
 def read_table(file: Path, text: str, label: str, owner: str | None = None) -> Table:
     """A CSV whose first row names its columns."""
     read = rows(file)
