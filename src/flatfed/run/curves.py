@@ -41,6 +41,6 @@ def draw_curves(
     axes.set_ylabel("test accuracy (%)")
     axes.grid(color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-    if histories:
+    if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=9)
     figure.savefig(path, dpi=150)
