@@ -216,6 +216,11 @@ def test_dbpedia_14_is_the_first_of_every_class_after_a_shuffle(tmp_path: Path) 
     assert torch.equal(data.train.inputs, again.train.inputs)
 
 
+def test_a_text_of_dbpedia_may_be_of_any_length(tmp_path: Path) -> None:
+    dbpedia(tmp_path, [[1, "A title", "word " * 50_000]])
+    assert len(read_published(small("dbpedia-14", 28, 14), tmp_path).train) == 28
+
+
 @pytest.mark.parametrize(
     ("row", "said"),
     [
