@@ -170,12 +170,8 @@ def with_the_rest(
 
 
 def dirichlet(rng: np.random.Generator, alpha: float, rows: int, length: int) -> Floats:
-    """Rows of Dir(α·1)."""
-    drawn: Floats = rng.dirichlet(np.full(length, min(float(alpha), 1e12)), rows)
-    # Where α is too small for floating point, all mass is on one class: the limit.
-    lost = np.flatnonzero(~(drawn.sum(1) > 0.5))
-    drawn[lost] = 0
-    drawn[lost, rng.integers(length, size=len(lost))] = 1
+    """Rows of Dir(α·1); beyond these bounds they are their limits, to the last digit or nearly."""
+    drawn: Floats = rng.dirichlet(np.full(length, min(max(float(alpha), 1e-300), 1e12)), rows)
     return drawn
 
 
