@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from multiprocessing.connection import wait
 from time import monotonic
 from types import TracebackType
@@ -167,10 +168,10 @@ class Pool:
         """What workers have sent; of one that died or hangs, why it will send nothing."""
         busy = [worker for worker in self._workers if worker.jobs]
         # It stops by itself at the next gradient; one that hangs does not.
-        limit = None if timeout is None else 1.25 * timeout + 1.0
-        patience = None
-        if limit is not None:
-            patience = max(0.0, min(worker.since for worker in busy) + limit - monotonic())
+        limit = inf if timeout is None else 1.25 * timeout + 1.0
+        began = min((worker.since for worker in busy if worker.ready), default=inf)
+        patience = None if began + limit == inf else max(0.0, began + limit - monotonic())
+        assert busy, "nobody trains: a run goes on after another one began"
         ready = wait([end for w in busy for end in (w.pipe, w.process.sentinel)], patience)
         now = monotonic()
         news: list[tuple[Worker, Answer | Exception]] = []
@@ -187,7 +188,7 @@ class Pool:
                     news.append((worker, error))
                 else:
                     news += [] if answer is None else [(worker, answer)]
-            elif limit is not None and worker.ready and now - worker.since > limit:
+            elif worker.ready and now - worker.since > limit:
                 said = f"it hung for more than engine.timeout={timeout!r} seconds"
                 news.append((worker, TimeoutError(said)))
         return news
