@@ -389,6 +389,9 @@ class ViT(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
+    def get_classifier(self):
+        return self.head
+
     def forward(self, x):
         x = self.patch_embed(x).flatten(2).transpose(1, 2)
         x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embed
@@ -420,7 +423,7 @@ def trained(model: nn.Module) -> set[str]:
 def test_vit_b16_is_trained_whole_or_by_its_head(timm) -> None:
     whole = made("vit_b16", classes=5, shape=(3, 224, 224))
     assert trained(whole) == {name for name, _ in whole.named_parameters()}
-    assert trained(made("vit_b16", shape=(3, 224, 224), head_only=True)) == {
+    assert trained(made("vit_b16", shape=(3, 224, 224), adapt="head")) == {
         "head.weight",
         "head.bias",
     }
@@ -507,13 +510,25 @@ def test_any_model_of_timm_can_be_named(timm) -> None:
     assert timm.asked[-1] == {"name": "vit_tiny.some_weights", "pretrained": True}
 
 
+def test_any_backbone_is_trained_by_its_head_or_by_adapters(timm) -> None:
+    head = {"head.weight", "head.bias"}
+    assert trained(made("timm:vit_tiny", adapt="head")) == head
+    adapted = trained(made("timm:vit_tiny", adapt="lora"))
+    assert adapted == trained(made("vit_b16_lora"))
+    timm.size = {**timm.size, "depth": 0}
+    with pytest.raises(ModelError, match="adapt='lora' and has no attention with qkv and proj"):
+        made("timm:vit_tiny", adapt="lora")
+    with pytest.raises(SpecError, match="got adapt='some', expected 'all', 'head' or 'lora'"):
+        made("timm:vit_tiny", adapt="some")
+
+
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
         ("timm:vit_tinny", {}, "timm has no model 'vit_tinny'.\nClose: vit_tiny."),
         ("timm:xyz", {}, "timm has no model 'xyz'.\ntimm.list_models() lists them."),
         ("timm:vit_tiny", {"depth": 3},
-         "timm:vit_tiny has no option 'depth'.\nKnown: pretrained."),
+         "timm:vit_tiny has no option 'depth'.\nKnown: adapt, pretrained."),
     ],
 )  # fmt: skip
 def test_what_timm_has_not_is_said(timm, name, values, message) -> None:

@@ -32,7 +32,10 @@ def run(
     spec: str, settings: tuple[str, ...], out: str | None, workers: int | None, resume: bool,
     quiet: bool,
 ) -> None:  # fmt: skip
-    """Run SPEC.toml: federated training, and a folder with all it leaves."""
+    """Train as SPEC.toml says, into a folder.
+
+    With --resume it goes on where it was interrupted or killed.
+    """
     from flatfed.run import run as start
     from flatfed.run.display import displayed
     from flatfed.spec import Spec
@@ -62,7 +65,7 @@ def compare(
     spec: str, settings: tuple[str, ...], methods: str, seeds: str, out: str | None,
     workers: int | None, quiet: bool,
 ) -> None:  # fmt: skip
-    """Run SPEC.toml with several methods and seeds: one table, one figure.
+    """Run several methods: one table, one figure.
 
     Runs that are finished are not run again; others go on where they stopped.
     """
@@ -139,7 +142,7 @@ def _interrupted(said: str) -> NoReturn:
 @SET
 @click.option("--out", metavar="FILE", help="Also draw it, to a .png or .svg.")
 def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
-    """Say who holds what under SPEC.toml: class counts and how unequal they are."""
+    """Say who holds what, and how unequal it is."""
     from rich.console import Console
 
     from flatfed.data.heterogeneity import heterogeneity
@@ -167,7 +170,10 @@ def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
 @click.option("--workers", default="1,2", show_default=True, metavar="1,2", help="Each is timed.")
 @click.option("--repeats", type=click.IntRange(1), default=5, show_default=True)
 def bench(spec: str, settings: tuple[str, ...], workers: str, repeats: int) -> None:
-    """Time SPEC.toml's rounds against the bare gradients they contain, on this machine."""
+    """Time rounds against their bare gradients.
+
+    Both take turns on this machine, in as many processes; gradients are of ready mini-batches.
+    """
     from flatfed.bench import measure
     from flatfed.run.build import training_of
     from flatfed.spec import Spec

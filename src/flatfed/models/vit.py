@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from torch import nn
 
@@ -16,13 +16,15 @@ from flatfed.models.lora import LowRank
 WEIGHTS = "vit_base_patch16_224.orig_in21k"
 SIDE = 224
 
+Adapt: TypeAlias = Literal["all", "head", "lora"]
+
 
 def vit_b16(
     *,
     classes: int = 200,
     shape: Sequence[int] = (3, SIDE, SIDE),
     pretrained: bool = False,
-    head_only: bool = False,
+    adapt: Adapt = "all",
 ) -> nn.Module:
     """ViT-B/16 as FedSWA trains it on Tiny ImageNet; images of another size are scaled to 224×224.
 
@@ -30,10 +32,7 @@ def vit_b16(
     one that it did not ask for: `pretrained=True` asks.
     """
     backbone = _backbone("vit_b16", classes, shape, pretrained)
-    if head_only:
-        backbone.requires_grad_(False)
-        backbone.head.requires_grad_(True)
-    return _scaled(backbone, shape)
+    return _scaled(_adapted("vit_b16", backbone, adapt), shape)
 
 
 def vit_b16_lora(
@@ -48,19 +47,23 @@ def vit_b16_lora(
     Without `pretrained=True`, a download, the frozen part is random.
     """
     backbone = _backbone("vit_b16_lora", classes, shape, pretrained)
-    backbone.requires_grad_(False)
-    backbone.head.requires_grad_(head)
-    for block in backbone.blocks:
-        for layer in ("qkv", "proj"):
-            adapted = LowRank(getattr(block.attn, layer), rank=16, alpha=32, dropout=0.05)
-            setattr(block.attn, layer, adapted)
-    return _scaled(backbone, shape)
+    adapted = _adapted("vit_b16_lora", backbone, "lora")
+    adapted.get_classifier().requires_grad_(head)
+    return _scaled(adapted, shape)
 
 
 def timm_model(
-    name: str, *, classes: int = 10, shape: Sequence[int] | None = None, pretrained: bool = False
+    name: str,
+    *,
+    classes: int = 10,
+    shape: Sequence[int] | None = None,
+    pretrained: bool = False,
+    adapt: Adapt = "all",
 ) -> nn.Module:
-    """Any model of timm, for so many classes and input channels."""
+    """Any model of timm, for so many classes and input channels; `adapt` is what of it is trained:
+
+    "all" of it, its "head", or its head and the adapters of "lora" on attention.
+    """
     timm = _timm(f"timm:{name}")
     if not timm.is_model(name):
         close = difflib.get_close_matches(name, timm.list_models(), n=3)
@@ -69,10 +72,33 @@ def timm_model(
             + (f"Close: {', '.join(close)}." if close else "timm.list_models() lists them.")
         )
     channels = {} if shape is None else {"in_chans": image(f"timm:{name}", shape)[0]}
-    model: nn.Module = timm.create_model(
-        name, num_classes=classes, pretrained=pretrained, **channels
-    )
-    return model
+    model = timm.create_model(name, num_classes=classes, pretrained=pretrained, **channels)
+    adapted: nn.Module = _adapted(f"timm:{name}", model, adapt)
+    return adapted
+
+
+def _adapted(name: str, backbone: Any, adapt: Adapt) -> Any:
+    """The backbone, of which only what `adapt` says is trained."""
+    if adapt not in ("all", "head", "lora"):
+        raise SpecError(f"{name} got adapt={adapt!r}, expected 'all', 'head' or 'lora'.")
+    if adapt == "all":
+        return backbone
+    backbone.requires_grad_(False)
+    backbone.get_classifier().requires_grad_(True)
+    if adapt == "head":
+        return backbone
+    # timm's transformers name their attention alike: attn.qkv and attn.proj.
+    attention = [m for m in backbone.modules() if hasattr(m, "qkv") and hasattr(m, "proj")]
+    if not attention:
+        raise ModelError(
+            f"{name} got adapt='lora' and has no attention with qkv and proj, expected some.\n"
+            "Take a vision transformer, or adapt = 'head'."
+        )
+    for part in attention:
+        for layer in ("qkv", "proj"):
+            adapter = LowRank(getattr(part, layer), rank=16, alpha=32, dropout=0.05)
+            setattr(part, layer, adapter)
+    return backbone
 
 
 def _backbone(model: str, classes: int, shape: Sequence[int], pretrained: bool) -> Any:
