@@ -559,3 +559,17 @@ def test_the_command_checks_all_sets_or_one(archive: bytes, tmp_path: Path) -> N
     assert (
         "    b.bin: not there\n    Get it again with: flatfed data get cifar-10" in damaged.stdout
     )
+
+
+def test_a_connection_that_breaks_while_reading_keeps_what_came(
+    web: Web, archive: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object, amount: int) -> bytes:
+        raise ConnectionResetError(104, "Connection reset by peer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("http.client.HTTPResponse.read", broken)
+        with pytest.raises(FederationError, match=r"was cut off after 0 bytes .*reset by peer"):
+            get("cifar-10", home=tmp_path)
+    assert get("cifar-10", home=tmp_path)
+    assert holds(tmp_path)

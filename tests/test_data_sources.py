@@ -16,7 +16,7 @@ from PIL import Image
 import written
 from flatfed import models
 from flatfed.data import DataSet, Split, load, options_of
-from flatfed.data.embedded import draw, read_embedded
+from flatfed.data.embedded import FILE, draw, read_embedded, write
 from flatfed.data.files import data_home
 from flatfed.data.known import KNOWN
 from flatfed.data.published import read_published
@@ -70,6 +70,16 @@ def test_the_embedded_set_is_the_seeded_draw_from_the_whole() -> None:
         assert torch.equal(one.inputs, other.inputs)
         assert torch.equal(one.targets, other.targets)
     assert (drawn.classes, drawn.mean, drawn.std) == (held.classes, held.mean, held.std)
+
+
+def test_the_embedded_file_is_what_its_images_are_written_as(tmp_path: Path) -> None:
+    held = read_embedded()
+    few = (Split(split.inputs[:20], split.targets[:20]) for split in (held.train, held.test))
+    write(tmp_path / FILE, DataSet("few", *few, held.classes))
+    with Image.open(tmp_path / FILE) as sheet:
+        pixels = np.asarray(sheet).reshape(-1, 1, 28, 28)
+    assert np.array_equal(pixels[:20], held.train.inputs[:20].numpy())
+    assert np.array_equal(pixels[20:], held.test.inputs[:20].numpy())
 
 
 def test_a_published_set_is_read_from_the_home_given(tmp_path: Path) -> None:
