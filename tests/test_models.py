@@ -528,7 +528,7 @@ def test_any_backbone_is_trained_by_its_head_or_by_adapters(timm) -> None:
         ("timm:vit_tinny", {}, "timm has no model 'vit_tinny'.\nClose: vit_tiny."),
         ("timm:xyz", {}, "timm has no model 'xyz'.\ntimm.list_models() lists them."),
         ("timm:vit_tiny", {"depth": 3},
-         "timm:vit_tiny has no option 'depth'.\nKnown: adapt, pretrained."),
+         "timm:vit_tiny has no option 'depth'.\nDid you mean 'adapt'? Known: adapt, pretrained."),
     ],
 )  # fmt: skip
 def test_what_timm_has_not_is_said(timm, name, values, message) -> None:
