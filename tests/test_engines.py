@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 from flatfed import methods
 from flatfed.data.hands import IID
@@ -25,10 +26,21 @@ from flatfed.engines.store import Disk, Memory
 from flatfed.engines.worker import _portable
 from flatfed.errors import ClientError, CompositionError, EngineError, NonFiniteError
 from flatfed.federation import EVALUATED_AT_ONCE, Federation
+from flatfed.flatmodel import FlatModel
 from flatfed.mean import Mean
 from flatfed.parts.track import RunningStatistics
 from flatfed.rounds import broadcast, one_round, server_round
-from tiny import Troubled, batchnorm_net, drawn, images, in_turn, numbers, troubled, vectors
+from tiny import (
+    Troubled,
+    batchnorm_net,
+    drawn,
+    dropout_net,
+    images,
+    in_turn,
+    numbers,
+    troubled,
+    vectors,
+)
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 NORMALISED = ("fedavg", "scaffold", "fedsam", "fedtoga", "fedmoswa")
@@ -198,7 +210,7 @@ def test_replies_come_in_the_order_of_the_work(tmp_path) -> None:
 
 def test_a_larger_upload_makes_its_mailbox_grow(tmp_path) -> None:
     box, reader = Mailbox(tmp_path / "box"), Reader()
-    small, large = drawn(3), drawn(50_000, seed=1)
+    small, large = drawn(3), drawn(50_001, seed=1)
     first = reader.read(box.write({"a": (small,)}))
     assert same(first, {"a": (small,)})
     mixed = {"b": (large, torch.arange(3, dtype=torch.int8)), "c": (torch.empty(0),), "d": ()}
@@ -259,6 +271,17 @@ def test_a_failing_client_is_named_and_the_others_are_as_if_it_were_not(
         assert same([replies[i][1] for i in others], [fine[i][1] for i in others])
 
 
+@pytest.mark.parametrize("engine", [InProcess(), Processes(workers=2)])
+def test_an_upload_that_is_no_number_is_its_clients_failure(engine, tmp_path) -> None:
+    method = methods.fedavg(lr=3e38, steps=1)  # one step: no loss sees where it led
+    federation = numbers(FlatModel(dropout_net(), lambda z, y: 1000 * cross_entropy(z, y)))
+    with opened(engine, federation, tmp_path, method) as crew:
+        failure = heard(crew, federation, [4])[0][0].failure
+    assert (failure.client, failure.t) == (4, 0)
+    assert isinstance(failure.__cause__, NonFiniteError)
+    assert "Client 4's dx has" in str(failure)
+
+
 @pytest.mark.parametrize(("how", "said"), [("kill", "SIGKILL"), ("exit", "exit code 3")])
 def test_a_workers_death_is_its_clients_failure_and_another_is_hired(how, said, tmp_path) -> None:
     federation = troubled(3, how)
@@ -276,6 +299,7 @@ def test_a_workers_death_is_its_clients_failure_and_another_is_hired(how, said, 
                 assert all(same(replies[i][1], fine[i][1]) for i in range(8) if i != 3)
                 assert len(children() - before) == workers  # each has one, and none is a zombie
                 assert len(list((tmp_path / "mail").iterdir())) <= 1 + 3 * workers
+                assert len(crew._reader._maps) <= 3 * workers  # the dead ones' are let go
         assert children() == before
         assert not list(tmp_path.iterdir())
 

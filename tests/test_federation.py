@@ -19,6 +19,7 @@ from flatfed.errors import ClientError, FederationError, ModelError, NonFiniteEr
 from flatfed.federation import EVALUATED_AT_ONCE, Federation, Score
 from flatfed.parts.local import SGD
 from flatfed.rounds import client_round
+from flatfed.vec import seed_for
 from tiny import batchnorm_net, drawn, dropout_net, images, in_turn, numbers, seeded, vectors
 
 
@@ -112,6 +113,8 @@ def test_augmentation_and_dropout_do_not_shift_each_other() -> None:
     assert not torch.equal(moved[0], moved[1])  # a whole batch, moved about anew
     assert not torch.equal(first_image(t=0), first_image(t=1))
     assert torch.equal(*batches(still, SGD(lr=1, steps=2)))
+    draw = torch.Generator().manual_seed(seed_for(0, "augmentation", 0, 1, 1))
+    assert torch.equal(moved[1], federation.take(federation.shares.of(1), draw)[0])
 
     seeds = [
         [f.local_data(1, 0, SGD(lr=1, steps=3), seed=0).batches.batch(k)[1] for k in range(3)]
@@ -263,13 +266,16 @@ def test_a_data_set_without_test_samples_is_refused() -> None:
 # What it says
 
 
-def test_a_score_is_what_a_plain_loop_says() -> None:
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_score_is_what_a_plain_loop_says(moved) -> None:
     data = images(n=24, test=EVALUATED_AT_ONCE + 30)
     federation = Federation(data, batchnorm_net(), IID(clients=4))
+    w, b = federation.model.x0, federation.model.b0
+    b = b + 0.5 if moved else None
     score = Score()
     for start in federation.test_starts:
-        score += federation.evaluate(federation.model.x0, None, start)
-    module = batchnorm_net().eval()
+        score += federation.evaluate(w, b, start)
+    module = federation.model.module_at(w, b)
     right, losses = 0, 0.0
     with torch.no_grad():
         for image, target in zip(data.test.inputs, data.test.targets, strict=True):

@@ -14,6 +14,7 @@ from flatfed.data.hands import IID
 from flatfed.data.sets import DataSet, Split
 from flatfed.data.shares import Shares
 from flatfed.federation import Federation
+from flatfed.flatmodel import FlatModel
 
 CLASSES = ("a", "b", "c")
 
@@ -67,7 +68,7 @@ def batchnorm_net() -> nn.Module:
     )
 
 
-def numbers(model: nn.Module | None = None, clients: int = 8) -> Federation:
+def numbers(model: nn.Module | FlatModel | None = None, clients: int = 8) -> Federation:
     return Federation(vectors(), model or dropout_net(), IID(clients=clients))
 
 
