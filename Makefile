@@ -1,5 +1,5 @@
 # Every command of the project. CI calls these and nothing else.
-.PHONY: help setup check test bench clean
+.PHONY: help setup demo check test bench clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -15,6 +15,10 @@ setup: .venv/ready ## Make .venv with the CPU build of torch and everything for 
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+
+demo: setup ## Compare six federated methods on real images: a table and a figure in runs/demo
+	$(BIN)/flatfed compare examples/demo.toml --out runs/demo --seeds 0,1 \
+		--methods fedavg,scaffold,fedsam,fedtoga,fedvssam,fedmoswa
 
 check: setup ## Lint, format, types
 	$(BIN)/ruff check .

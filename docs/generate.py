@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 import sys
 import types
 from pathlib import Path
 
-from flatfed import methods
+from flatfed import methods, models
+from flatfed.data import partition
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
 BOX = re.compile(r"`(print\([^`]*describe\(\)\))`:\n\n```text\n.*?```", re.DOTALL)
-TABLE = re.compile(r"<!-- methods -->.*<!-- /methods -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
 
 
 def methods_table() -> str:
@@ -27,6 +29,16 @@ def methods_table() -> str:
         rows.setdefault(f"| {vectors} | {bill.gradients_per_step} |", []).append(f"`{name}`")
     head = ["| down | up | kept | gradients | methods |", "|--:|--:|--:|--:|---|"]
     return "\n".join(head + [f"{row} {', '.join(names)} |" for row, names in rows.items()])
+
+
+def partitions_table() -> str:
+    """Every partition with its parameters and where it is from."""
+    rows = ["| partition | parameters | |", "|---|---|---|"]
+    for name, kind in partition.PARTITIONS.items():
+        values = (f"`{key} = {json.dumps(value)}`" for key, value in partition.parameters(name).items())
+        first = (kind.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("    ", "")
+        rows.append(f"| `{name}` | {', '.join(values)} | {first} |")
+    return "\n".join(rows)
 
 
 def printed(code: str) -> str:
@@ -52,9 +64,17 @@ def fresh(text: str) -> str:
         return f"`{match[1]}`:\n\n```text\n{box}```"
 
     text = BOX.sub(describe, BLOCK.sub(run, text))
-    table = f"<!-- methods -->\n{methods_table()}\n<!-- /methods -->"
-    return TABLE.sub(lambda _: table, text)
+    return GENERATED.sub(
+        lambda match: f"<!-- {match[1]} -->\n{TABLES[match[1]]()}\n<!-- /{match[1]} -->", text
+    )
 
+
+def models_list() -> str:
+    """Every architecture's name."""
+    return ", ".join(f"`{name}`" for name in models.CATALOGUE)
+
+
+TABLES = {"methods": methods_table, "partitions": partitions_table, "models": models_list}
 
 if __name__ == "__main__":
     for page in PAGES:

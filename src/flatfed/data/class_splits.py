@@ -19,7 +19,7 @@ FLOOR = 1e-12  # keeps a column of small draws from vanishing
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSplit(Dealt):
-    """Every class cut by q_c ~ Dir(α·1), sizes unequal (FedML, NIID-Bench; P4).
+    """Every class cut by q_c ~ Dir(α·1), sizes unequal (FedML, NIID-Bench).
 
     balance gives nothing more to clients that have their even share. A draw that leaves a client
     below min_size is repeated, 1000 times at most (fewer where classes × clients is above 100 000);
@@ -77,7 +77,7 @@ class ClassSplit(Dealt):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedClassSplit(ClassSplit):
-    """class_split inside groups of 10 clients, cut again to equal sizes (FedGMT's code; P6).
+    """class_split inside groups of 10 clients, cut again to equal sizes (FedGMT's code).
 
     Groups get even parts of all shuffled samples; a client's surplus goes to its neighbours.
     """
@@ -99,7 +99,7 @@ class GroupedClassSplit(ClassSplit):
 
 @dataclass(frozen=True, kw_only=True)
 class DoublyStochastic(Dealt):
-    """Every class cut by Dir(α·1), scaled until all clients weigh the same (DynaFed; P5).
+    """Every class cut by Dir(α·1), scaled until all clients weigh the same (DynaFed).
 
     Where rounding down leaves a client with nothing, the largest gives it a sample. Draws below
     1e-12 count as that much, so an α far below 0.01 is milder again.

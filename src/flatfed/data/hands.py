@@ -15,7 +15,7 @@ from flatfed.errors import FederationError, one_of, whole
 
 @dataclass(frozen=True, kw_only=True)
 class Shards(Dealt):
-    """Samples sorted by class, cut into shards, a few for each client (FedAvg, FedSOL; P7).
+    """Samples sorted by class, cut into shards, a few for each client (FedAvg, FedSOL).
 
     per_class cuts every class by itself, as often as its card is in a shuffled deck of classes
     (FedNTD, FL-SAM); a client's shards may then be of one class.
@@ -48,7 +48,7 @@ class Shards(Dealt):
 
 @dataclass(frozen=True, kw_only=True)
 class PathologicalCover(Dealt):
-    """Exactly a few classes for every client, and every class used (FedSynSAM's Path(c); P9)."""
+    """Exactly a few classes for every client, and every class used (FedSynSAM's Path(c))."""
 
     classes_per_client: int = 1
 
@@ -67,7 +67,7 @@ class PathologicalCover(Dealt):
 
 @dataclass(frozen=True, kw_only=True)
 class IID(Dealt):
-    """Shuffled and cut evenly; stratified also cuts every class evenly (all papers; P10)."""
+    """Shuffled and cut evenly; stratified also cuts every class evenly (all papers)."""
 
     stratified: bool = False
 

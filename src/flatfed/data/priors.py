@@ -31,7 +31,7 @@ class Prior(Dealt):
 
 @dataclass(frozen=True, kw_only=True)
 class PriorReuse(Prior):
-    """Draws by the prior; an empty class is refilled (FL-Simulator, hence FedTOGA; P1).
+    """Draws by the prior; an empty class is refilled (FL-Simulator, hence FedTOGA).
 
     Samples may be held twice while others are held by nobody.
     """
@@ -42,7 +42,7 @@ class PriorReuse(Prior):
 
 @dataclass(frozen=True, kw_only=True)
 class Dirichlet(Prior):
-    """Draws by the prior, every sample once (FedDyn, DisPFL and so DFedSAM; P2).
+    """Draws by the prior, every sample once (FedDyn, DisPFL and so DFedSAM).
 
     size_sigma > 0 draws the clients' sizes from a lognormal of that width. Where the code may
     search for ever, an exhausted class leaves all priors and an exhausted prior is what is left.
@@ -77,7 +77,7 @@ class Dirichlet(Prior):
 
 @dataclass(frozen=True, kw_only=True)
 class PriorWeighted(Prior):
-    """Client by client, samples drawn with weights q_i[class], every sample once (FedRCL; P3)."""
+    """Client by client, samples drawn with weights q_i[class], every sample once (FedRCL)."""
 
     def share(self, pools: Pools, rng: np.random.Generator) -> Shares:
         left, n = pools.counts.copy(), pools.total // self.clients
@@ -95,7 +95,7 @@ class PriorWeighted(Prior):
 
 @dataclass(frozen=True, kw_only=True)
 class Pathological(Dealt):
-    """A few classes, independently for every client, in equal parts (FL-Simulator; P8).
+    """A few classes, independently for every client, in equal parts (FL-Simulator).
 
     With few clients some classes are held by nobody: pathological_cover sees to that.
     """
@@ -118,7 +118,7 @@ class Pathological(Dealt):
 
 @dataclass(frozen=True, kw_only=True)
 class FedSWAPrior(Prior):
-    """Client by client, a class that runs out is shuffled and dealt anew (FedSWA's code; P11).
+    """Client by client, a class that runs out is shuffled and dealt anew (FedSWA's code).
 
     Samples may be held twice while others are held by nobody, and the remainder is left out.
     """
