@@ -599,7 +599,9 @@ class Unready(Troubled):
 
     def forward(self, inputs):
         self.looks += len(inputs) > 2
-        if not self.training and self.looks:
+        if not self.training and self.looks and self.how == "slow":
+            time.sleep(1.3)
+        elif not self.training and self.looks:
             if self.how == "kill" and os.getpid() != self.run:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise ZeroDivisionError("seven by nothing")
@@ -620,3 +622,9 @@ def test_an_evaluation_that_fails_is_the_runs_failure(engine, how, said, tmp_pat
         with pytest.raises(EngineError, match=f"could not be evaluated: .*{said}") as caught:
             crew.evaluate(federation.model.x0, None)
         assert caught.value.__cause__ is not None
+
+
+def test_an_evaluation_takes_the_time_it_needs(tmp_path) -> None:
+    federation = Federation(vectors(), Unready("slow"), IID(clients=8))
+    with opened(Processes(workers=1), federation, tmp_path, timeout=0.1) as crew:
+        assert crew.evaluate(federation.model.x0, None).samples == 30
