@@ -14,6 +14,7 @@ from flatfed.cli import main
 from flatfed.errors import SpecError
 from flatfed.run import run
 from flatfed.run.display import Live, byte_count
+from flatfed.run.folder import RunFolder
 from flatfed.spec import Spec
 from spotted import tables, write_spec
 
@@ -244,3 +245,4 @@ def test_a_tracker_that_is_not_installed_names_its_command(tmp_path, monkeypatch
     asked = Spec.of(tables(tmp_path, run={"watch": [tracker]}))
     with pytest.raises(SpecError, match=rf"Install it: pip install 'flatfed\[{tracker}\]'"):
         run(asked, out=tmp_path / "out")
+    assert not RunFolder(tmp_path / "out").exists

@@ -49,11 +49,12 @@ def run(
         if going_on:
             folder.manifest()  # of another version, it is not even read
             folder.refuse_other(spec)
+        trackers = trackers_of(spec, folder)  # one that is not installed says so before all else
         checkpoints = Checkpoints(folder.checkpoints)
         training = replace(training_of(spec), retire=checkpoints.retire)
         running = _Running(folder, spec, training, checkpoints)
         running.begin(going_on)
-        return running.finish(Watchers([*watchers, *trackers_of(spec, folder)]))
+        return running.finish(Watchers([*watchers, *trackers]))
 
 
 @dataclass
