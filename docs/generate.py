@@ -35,7 +35,9 @@ def partitions_table() -> str:
     """Every partition with its parameters and where it is from."""
     rows = ["| partition | parameters | |", "|---|---|---|"]
     for name, kind in partition.PARTITIONS.items():
-        values = (f"`{key} = {json.dumps(value)}`" for key, value in partition.parameters(name).items())
+        values = (
+            f"`{key} = {json.dumps(value)}`" for key, value in partition.parameters(name).items()
+        )
         first = (kind.__doc__ or "").split("\n\n")[0].replace("\n", " ").replace("    ", "")
         rows.append(f"| `{name}` | {', '.join(values)} | {first} |")
     return "\n".join(rows)

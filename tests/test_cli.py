@@ -144,7 +144,7 @@ def test_a_switch_can_be_switched_off() -> None:
         (("describe", "fedsam", "--set", "rho=big"), "flatfed: SAM got rho='big', expected"),
         (("describe", "fedavg", "--set", "name=mine"), "flatfed: fedavg has no parameter 'name'."),
         (("describe", "fedvssam", "--set", "lf=no"), "flatfed: fedvssam got lf='no', expected"),
-        (("check", "mine"), "flatfed: 'mine' names nothing to import, expected MODULE:NAME of a Method"),
+        (("check", "mine"), "flatfed: 'mine' names nothing to import, expected MODULE:NAME"),
         (("check", "nowhere:mine"), "flatfed: no module 'nowhere' found for 'nowhere:mine'."),
     ],
 )  # fmt: skip
