@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -130,8 +131,9 @@ class _Running:
         try:
             if not isinstance(error, RunError):  # it is the disk that has failed
                 self._save()
-            self._status(status, **({} if error is None else {"error": str(error)}))
         finally:
+            with suppress(OSError):  # a full disk has been said already
+                self._status(status, **({} if error is None else {"error": str(error)}))
             watchers.end(status)
 
     def _conclude(self, result: Result) -> None:
