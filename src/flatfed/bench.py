@@ -18,16 +18,20 @@ from typing import Any, TypeAlias
 
 import torch
 import torch.multiprocessing
+from torch import Tensor
 
 from flatfed.engines.engine import Engine
 from flatfed.engines.inprocess import InProcess
 from flatfed.engines.processes import Processes
 from flatfed.engines.store import Disk
-from flatfed.flatmodel import Batch, FlatModel
+from flatfed.federation import Federation
+from flatfed.flatmodel import Batch
 from flatfed.memory import keep_pages
 from flatfed.training import Training
 
-Clock: TypeAlias = Callable[[], float]  # does it once, says how long it took
+Work: TypeAlias = list[
+    list[tuple[Tensor, Batch]]
+]  # by client: samples, and as the model takes them
 
 ENDLESS = 10**9  # rounds, the last of which would be evaluated
 
@@ -38,7 +42,8 @@ class Speed:
 
     workers: int
     gradients: int  # of one round
-    bare: Sequence[float]  # seconds, one for each repeat
+    bare: Sequence[float]  # seconds for its gradients alone, one for each repeat
+    taking: Sequence[float]  # for making its mini-batches alone
     round: Sequence[float]
 
     @property
@@ -46,6 +51,11 @@ class Speed:
         """The share of a round that is no gradient, in units of the gradients' time."""
         pairs = zip(self.round, self.bare, strict=True)
         return median(whole / part for whole, part in pairs) - 1
+
+    @property
+    def mini_batches(self) -> float:
+        """What of it is making the mini-batches, which every loop must."""
+        return median(part / bare for part, bare in zip(self.taking, self.bare, strict=True))
 
     @property
     def gradients_per_second(self) -> float:
@@ -56,21 +66,20 @@ def measure(training: Training, workers: Sequence[int], repeats: int = 5) -> lis
     """The same rounds on each number of workers, which take turns as well."""
     training = replace(training, rounds=ENDLESS, evaluate_every=ENDLESS)
     work = _gradients(training)
-    times: dict[int, tuple[list[float], list[float]]] = {count: ([], []) for count in workers}
+    times: dict[int, list[tuple[float, float, float]]] = {count: [] for count in workers}
     for _ in range(repeats):
         for count in workers:
-            with _bare(training.federation.model, work, count) as loop:
-                loop()  # warm
+            with _bare(training.federation, work, count) as loop:
+                loop(False)  # warm
                 with _rounds(training, count) as one_round:
                     one_round()
-                    for run, kept in zip((loop, one_round), times[count], strict=True):
-                        kept.append(run())
+                    times[count].append((loop(False), loop(True), one_round()))
     total = sum(len(batches) for batches in work)
-    return [Speed(count, total, *times[count]) for count in workers]
+    return [Speed(n, total, *zip(*times[n], strict=True)) for n in workers]
 
 
-def _gradients(training: Training) -> list[list[tuple[Batch, int | None]]]:
-    """What every client of a cohort differentiates in a round, ready to be used."""
+def _gradients(training: Training) -> Work:
+    """What every client of a cohort differentiates in a round: mini-batches, ready to be used."""
     federation, local = training.federation, training.method.local
     per_step = training.method.bill().gradients_per_step
     work = []
@@ -78,14 +87,13 @@ def _gradients(training: Training) -> list[list[tuple[Batch, int | None]]]:
         mine = federation.shares.of(client)
         steps = local.steps_for(len(mine))
         size = min(local.batch_size or len(mine), len(mine))
-        seed = 0 if federation.random else None
-        epoch = [(federation.take(some), seed) for some in torch.split(mine, size)]
+        epoch = [(some, federation.take(some)) for some in torch.split(mine, size)]
         work.append([epoch[k % len(epoch)] for k in range(steps) for _ in range(per_step)])
     return work
 
 
 @contextmanager
-def _rounds(training: Training, workers: int) -> Iterator[Clock]:
+def _rounds(training: Training, workers: int) -> Iterator[Callable[[], float]]:
     engine: Engine = InProcess() if workers == 1 else Processes(workers=workers)
     with tempfile.TemporaryDirectory(prefix="flatfed-") as folder:
         store = Disk(Path(folder) / "kept")
@@ -97,17 +105,15 @@ def _rounds(training: Training, workers: int) -> Iterator[Clock]:
 
 
 @contextmanager
-def _bare(
-    model: FlatModel, work: Sequence[list[tuple[Batch, int | None]]], workers: int
-) -> Iterator[Clock]:
-    """The gradients alone, each worker its part of the clients."""
-    parts = [[g for client in work[w::workers] for g in client] for w in range(workers)]
+def _bare(federation: Federation, work: Work, workers: int) -> Iterator[Callable[[bool], float]]:
+    """The gradients alone, or the mini-batches alone, each worker its part of the clients."""
+    parts = [[one for client in work[w::workers] for one in client] for w in range(workers)]
     if workers == 1:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         keep_pages()
         try:
-            yield lambda: _timed(model, parts[0])
+            yield lambda taking: _timed(federation, parts[0], taking)
         finally:
             torch.set_num_threads(threads)
         return
@@ -115,15 +121,15 @@ def _bare(
     pipes, processes = [], []
     for part in parts:
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(model, part, theirs), daemon=True)
+        process = context.Process(target=_serve, args=(federation, part, theirs), daemon=True)
         process.start()
         pipes.append(ours)
         processes.append(process)
 
-    def loop() -> float:
+    def loop(taking: bool) -> float:
         started = perf_counter()
         for pipe in pipes:
-            pipe.send(None)
+            pipe.send(taking)
         for pipe in pipes:
             pipe.recv()
         return perf_counter() - started
@@ -136,16 +142,20 @@ def _bare(
             process.join()
 
 
-def _serve(model: FlatModel, part: list[tuple[Batch, int | None]], pipe: Connection) -> None:
+def _serve(federation: Federation, part: list[tuple[Tensor, Batch]], pipe: Connection) -> None:
     torch.set_num_threads(1)
     keep_pages()
     while True:
-        pipe.recv()
-        pipe.send(_timed(model, part))
+        pipe.send(_timed(federation, part, pipe.recv()))
 
 
-def _timed(model: FlatModel, part: list[tuple[Batch, int | None]]) -> float:
+def _timed(federation: Federation, part: list[tuple[Tensor, Batch]], taking: bool) -> float:
+    model, seed = federation.model, 0 if federation.random else None
+    draw = torch.Generator().manual_seed(0)
     started = perf_counter()
-    for batch, seed in part:
-        model.value_and_grad(model.x0, batch, seed=seed)
+    for some, batch in part:
+        if taking:
+            federation.take(some, draw)
+        else:
+            model.value_and_grad(model.x0, batch, seed=seed)
     return perf_counter() - started

@@ -180,11 +180,11 @@ def bench(spec: str, settings: tuple[str, ...], workers: str, repeats: int) -> N
 
     counts = [max(1, _whole("workers", text)) for text in _list(workers)]
     speeds = measure(training_of(Spec.read(spec, _settings(settings, None))), counts, repeats)
-    click.echo("workers  gradients/s  ms a gradient  beside the gradients  throughput")
+    click.echo("workers  gradients/s  ms a gradient  beside the gradients  of it mini-batches  throughput")
     for speed in speeds:
         cost = 1000 * statistics.median(speed.round) / speed.gradients
         times = speed.gradients_per_second / speeds[0].gradients_per_second
         click.echo(
             f"{speed.workers:7}  {speed.gradients_per_second:11.1f}  {cost:13.3f}  "
-            f"{speed.overhead:20.1%}  {times:9.2f}x"
+            f"{speed.overhead:20.1%}  {speed.mini_batches:18.1%}  {times:9.2f}x"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -59,10 +60,17 @@ class Prepare:
 
     def _normalised(self, images: Tensor) -> Tensor:
         # (x/255 − mean)/std as one multiplication and one addition, both in place.
-        scale = [1 / (255 * s) for s in self.std]
-        shift = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
-        factors = torch.tensor((scale, shift), device=images.device).view(2, 1, -1, 1, 1)
-        return images.to(torch.float32).mul_(factors[0]).add_(factors[1])
+        scale, shift = _factors(self.mean, self.std, images.device)
+        return images.to(torch.float32).mul_(scale).add_(shift)
+
+
+@lru_cache  # two small tensors for every batch are felt in a small model's step
+def _factors(
+    mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    scale = torch.tensor([1 / (255 * s) for s in std], device=device)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], device=device)
+    return scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)
 
 
 def _moved(images: Tensor, generator: torch.Generator, crop: float) -> Tensor:
