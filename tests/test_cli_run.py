@@ -32,6 +32,7 @@ def test_run_says_each_round_and_where_everything_is(tmp_path) -> None:
     *rounds, last = out.splitlines()
     assert rounds[0].startswith("out: round 1/6  accuracy ")
     assert len(rounds) == 6
+    assert rounds[-1].endswith("0:00:00 left")
     assert last.startswith("test accuracy ")
     assert last.endswith(f"after 6 rounds, in {tmp_path / 'out'}")
 

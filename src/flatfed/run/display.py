@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -68,7 +69,7 @@ class Plain:
             self._print(line)
         if record.test_accuracy is not None:
             done = f"round {record.round + 1}/{self._rounds}"
-            self._print(f"{self._name}: {done}  {self._seen}  {record.seconds:.2f} s")
+            self._print(f"{self._name}: {done}  {self._seen}  {self._seen.left(self._rounds)} left")
 
     def end(self, status: str) -> None:
         pass
@@ -83,13 +84,20 @@ class _Seen:
     def __init__(self) -> None:
         self._accuracy: float | None = None
         self._best = 0.0
-        self._bytes = 0
+        self._bytes = self._done = 0
+        self._seconds = 0.0
 
     def note(self, record: Round) -> None:
+        self._done += 1
+        self._seconds += record.seconds
         self._bytes += record.bytes_up + record.bytes_down
         if record.test_accuracy is not None:
             self._accuracy = record.test_accuracy
             self._best = max(self._best, record.test_accuracy)
+
+    def left(self, rounds: int) -> timedelta:
+        """How long the rest will take if it is like what was."""
+        return timedelta(seconds=round(self._seconds / self._done * (rounds - self._done)))
 
     def __str__(self) -> str:
         if self._accuracy is None:
