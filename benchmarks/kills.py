@@ -23,7 +23,7 @@ from pathlib import Path
 
 SPEC = Path(__file__).parents[1] / "examples" / "demo.toml"
 METHODS = ("fedavg", "scaffold", "fedsmoo", "fedtoga", "fedmoswa")
-ROUNDS = 240
+ROUNDS = 1000
 
 
 def command(method: str, out: Path, workers: int) -> list[str]:
@@ -53,7 +53,7 @@ def killed(method: str, out: Path, kills: int, moments: random.Random) -> tuple[
     reached = []
     while len(reached) < kills:
         process = subprocess.Popen(command(method, out, 1 + len(reached) % 2))
-        time.sleep(moments.uniform(0.2, 4.0))
+        time.sleep(moments.uniform(0.5, 5.0))
         if process.poll() is not None:
             raise SystemExit(f"{method} ended before it was killed {kills} times: raise ROUNDS")
         process.send_signal(signal.SIGKILL)

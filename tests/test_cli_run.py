@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+import tomllib
 import types
 
 import pytest
@@ -16,7 +17,7 @@ from flatfed.run import run
 from flatfed.run.display import Live, byte_count
 from flatfed.run.folder import RunFolder
 from flatfed.spec import Spec
-from spotted import tables, write_spec
+from spotted import tables, write_images, write_spec
 
 
 def flatfed(*words: object) -> tuple[int, str, str]:
@@ -62,6 +63,13 @@ def test_run_without_out_takes_the_specs_name(tmp_path, monkeypatch) -> None:
         (["--set", "data.source=nowhere.npz"], 2, "nowhere.npz is not there"),
         (["--set", "cohort.size=9"], 2, "Cohort got size=9 of 8 clients, expected at most 8."),
         (["--set", "run.watch=['wandb']"], 2, "run.watch names wandb, which is not installed."),
+        (
+            ["--set", "model.classes=3"],
+            2,
+            "[model] has no key 'classes': classes = 4 comes from",
+        ),
+        (["--set", "model.seed=3"], 2, "[model] has no key 'seed': seed = 0 comes from the run."),
+        (["--set", "methods.fedsma.rho=1"], 2, "[methods.fedsma] is for no method of flatfed."),
         (["--out", "/dev/null/run"], 1, "The run's folder /dev/null/run cannot be written: Not a"),
     ],
 )
@@ -122,6 +130,57 @@ def test_compare_runs_a_grid_once(tmp_path) -> None:
     assert float(rows[0]["accuracy"]) == pytest.approx(mean)
 
 
+def test_compare_takes_no_run_of_other_data_for_its_own(tmp_path) -> None:
+    path, out = write_spec(tmp_path), tmp_path / "out"
+    words = ("compare", path, "--methods", "fedavg", "--out", out, "--quiet")
+    assert flatfed(*words)[0] == 0
+    write_images(tmp_path / "images.npz", seed=1)
+    code, _, err = flatfed(*words)
+    assert code == 1
+    assert "fedavg-0 failed: " in err
+    assert "began with another samples" in err
+
+
+def test_compare_draws_runs_of_different_lengths(tmp_path) -> None:
+    path, out = write_spec(tmp_path, run={"evaluate_every": 3}), tmp_path / "out"
+    words = ("compare", path, "--methods", "fedavg", "--out", out, "--quiet")
+    assert flatfed(*words, "--set", "run.rounds=4")[0] == 0
+    assert flatfed(*words, "--set", "run.rounds=7", "--seeds", "0,1")[0] == 0
+    assert len(json.loads((out / "table.json").read_text())) == 1
+
+
+def test_compare_weighs_every_method_as_asked(tmp_path) -> None:
+    path = write_spec(tmp_path, method={"name": "fedavg", "weights": "samples"})
+    flatfed("compare", path, "--methods", "fedsam", "--out", tmp_path / "out", "--quiet")
+    written = tomllib.loads((tmp_path / "out" / "fedsam-0" / "spec.toml").read_text())
+    assert written["method"]["weights"] == "samples"
+
+
+def test_one_damaged_run_leaves_the_others_their_turn(tmp_path) -> None:
+    path, out = write_spec(tmp_path), tmp_path / "out"
+    flatfed("compare", path, "--methods", "fedavg", "--out", out, "--quiet")
+    (out / "fedavg-0" / "rounds.jsonl").write_text("garbage\n")
+    code, said, err = flatfed("compare", path, "--methods", "fedavg,fedsam", "--out", out)
+    assert code == 1
+    assert "fedavg-0 failed: " in err
+    assert "fedsam-0 (2 of 2): round 6/6" in said
+
+
+def test_none_is_a_word_where_a_word_is_expected(tmp_path) -> None:
+    path = write_spec(tmp_path, data={"augment": "flip-crop"})
+    words = ("--set", "data.augment=none", "--set", "local.clip=none", "--set",
+             "methods.fedsam.clip=none", "--quiet")  # fmt: skip
+    assert flatfed("run", path, "--out", tmp_path / "out", *words) == (0, "", "")
+    written = tomllib.loads((tmp_path / "out" / "spec.toml").read_text())
+    assert (written["data"]["augment"], written["local"]["clip"]) == ("none", "none")
+
+
+def test_python_and_the_command_line_agree_on_where_a_run_goes(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(write_spec(tmp_path, run={"rounds": 1, "out": "there"}))
+    assert (tmp_path / "there" / "manifest.json").exists()
+
+
 def test_compare_goes_on_with_a_cell_that_was_interrupted(tmp_path) -> None:
     spec = Spec.of(tables(tmp_path))
     out = tmp_path / "out"
@@ -148,7 +207,7 @@ def test_compare_lets_the_others_finish_when_one_fails(tmp_path) -> None:
         (["--methods", "fedavg,fedto"], "'fedto' is no method of flatfed.\nDid you mean 'fedtoga'"),
         (["--methods", "fedavg,fedavg"], "compare got 2 runs, 1 of them different, expected"),
         (["--methods", ","], "compare got 0 runs, 0 of them different, expected at least one"),
-        (["--methods", "fedavg", "--seeds", "a"], "--seeds got 'a', expected whole numbers."),
+        (["--methods", "fedavg", "--seeds", "a"], "--seeds got 'a', expected whole numbers ≥ 0."),
     ],
 )
 def test_a_wrong_grid_is_refused_before_anything_runs(tmp_path, words, message) -> None:
@@ -176,8 +235,13 @@ def test_bench_times_rounds_against_bare_gradients(tmp_path) -> None:
     assert head.split()[0] == "workers"
     assert (one.split()[0], two.split()[0]) == ("1", "2")
     assert one.endswith("1.00x")
-    code, _, err = flatfed("bench", write_spec(tmp_path), "--workers", "x")
-    assert (code, "--workers got 'x', expected whole numbers." in err) == (2, True)
+    keys = ("data.partition=class_split", "data.min_size=5", "local.steps=none", "local.epochs=1",
+            "cohort.drop=0.3")  # fmt: skip
+    unequal = [word for key in keys for word in ("--set", key)]
+    assert flatfed("bench", write_spec(tmp_path), *unequal, "--repeats", "1")[0] == 0
+    for wrong in ("x", "0", ""):
+        code, _, err = flatfed("bench", write_spec(tmp_path), "--workers", wrong)
+        assert (code, f"--workers got {wrong!r}, expected whole numbers ≥ 1." in err) == (2, True)
 
 
 def test_a_terminal_sees_one_line_that_moves(tmp_path) -> None:

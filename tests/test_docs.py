@@ -91,7 +91,8 @@ def test_every_command_in_the_docs_has_those_options(page, block) -> None:
             command, words = command.commands[name], words[1:]
         context = command.make_context(words[0], words[1:])  # refuses what it does not know
         spec = context.params.get("spec")
-        assert spec is None or (ROOT / spec).exists() or "/" not in spec, line
+        made = spec is None or "/" not in spec or spec.startswith("runs/")  # or a reader's own
+        assert made or (ROOT / spec).exists(), line
 
 
 def test_every_target_of_make_in_the_docs_is_there() -> None:

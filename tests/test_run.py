@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,11 +17,14 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from click.testing import CliRunner
 
 from flatfed import models
+from flatfed.cli import main
 from flatfed.engines.store import Disk
 from flatfed.errors import ClientError, FlatfedError, RunError, SpecError
 from flatfed.run import run
+from flatfed.run.checkpoint import Checkpoints
 from flatfed.run.folder import RunFolder
 from flatfed.spec import Spec
 from flatfed.training import digest
@@ -173,9 +177,77 @@ def test_a_changed_spec_names_the_key_that_differs(tmp_path, whole, sections, sa
 
 
 def test_changed_data_is_found_although_the_spec_says_the_same(tmp_path, whole) -> None:
-    write_images(tmp_path / "images.npz", train=280)
-    with pytest.raises(RunError, match="whole began with another shares"):
+    for change in ({"seed": 1}, {"test": 84}):  # neither changes who holds what
+        write_images(tmp_path / "images.npz", **change)
+        with pytest.raises(RunError, match="whole began with another samples"):
+            run(spec(tmp_path), out=tmp_path / "whole", resume=True)
+
+
+def test_what_is_left_of_a_run_without_a_manifest_is_no_part_of_the_next(tmp_path, whole) -> None:
+    out = tmp_path / "whole"
+    (out / "manifest.json").unlink()
+    expected = run(spec(tmp_path, run={"seed": 7, "rounds": 8}), out=tmp_path / "expected")
+    run(spec(tmp_path, run={"seed": 7, "rounds": 6}), out=out)
+    more = spec(tmp_path, run={"seed": 7, "rounds": 8})
+    assert run(more, out=out, resume=True).params_sha256 == expected.params_sha256 != whole
+
+
+def test_a_checkpoint_that_was_removed_is_missed(tmp_path, whole) -> None:
+    shutil.rmtree(tmp_path / "whole" / "checkpoint")
+    with pytest.raises(RunError, match="has finished and holds no checkpoint, expected one"):
         run(spec(tmp_path), out=tmp_path / "whole", resume=True)
+    assert len(lines(tmp_path / "whole")) == ROUNDS
+
+
+def test_a_manifest_speaks_of_the_rounds_there_are(tmp_path) -> None:
+    out = tmp_path / "out"
+    run(spec(tmp_path, run={"rounds": 2}), out=out)
+    with pytest.raises(KeyboardInterrupt):
+        run(spec(tmp_path), out=out, resume=True, watchers=[Stopping(4, KeyboardInterrupt())])
+    about = manifest(out)
+    assert about["status"] == "interrupted"
+    assert not {"final", "params_sha256"} & {*about}
+    assert len(about["resumed"]) == 1
+    assert about["resumed"][0]["torch"] == torch.__version__
+
+
+def test_a_save_that_was_interrupted_is_made_again(tmp_path) -> None:
+    """Between the rename and what follows it: the same checkpoint is written once more."""
+    out = tmp_path / "out"
+    run(spec(tmp_path, run={"rounds": 2}), out=out)
+    checkpoints = Checkpoints(out / "checkpoint")
+    standing = checkpoints.load()
+    checkpoints.rounds = 1  # as if the rename had been all
+    checkpoints.save(standing)
+    assert Checkpoints(out / "checkpoint").load().t == 2
+
+
+def test_a_folder_without_figures_gets_them_again(tmp_path) -> None:
+    out = tmp_path / "out"
+    run(spec(tmp_path, run={"rounds": 2}), out=out)
+    shutil.rmtree(out / "figures")
+    run(spec(tmp_path), out=out, resume=True)
+    assert (out / "figures" / "accuracy.png").exists()
+
+
+def test_a_number_that_is_none_is_null_in_json(tmp_path) -> None:
+    wild = {"steps": 1, "lr": 1e30, "clip": "none"}
+    run(spec(tmp_path, local=wild, run={"rounds": 1}, method={"name": "fedavg"}),
+        out=tmp_path / "out")  # fmt: skip
+    (line,) = lines(tmp_path / "out")
+    assert line["test_loss"] is None
+    assert "NaN" not in (tmp_path / "out" / "manifest.json").read_text()
+
+
+def test_a_tracker_that_cannot_begin_does_not_stop_the_run(tmp_path, monkeypatch, capsys) -> None:
+    class Offline:
+        def init(self, **_):
+            raise ConnectionError("no server")
+
+    monkeypatch.setitem(sys.modules, "wandb", Offline())
+    run(spec(tmp_path, run={"watch": ["wandb"]}), out=tmp_path / "out")
+    assert "flatfed: wandb watches no longer: ConnectionError" in capsys.readouterr().err
+    assert manifest(tmp_path / "out")["status"] == "finished"
 
 
 def test_a_folder_of_another_version_is_refused(tmp_path, whole) -> None:
@@ -217,6 +289,8 @@ def test_a_folder_that_cannot_be_written_is_one_message(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match=r"file/out cannot be written: Not a directory"):
         run(spec(tmp_path), out=tmp_path / "file" / "out")
+    with pytest.raises(SpecError, match=r"file is a file, expected a folder for the run"):
+        run(spec(tmp_path), out=tmp_path / "file")
 
 
 def test_two_runs_in_one_folder_are_refused(tmp_path) -> None:
@@ -298,8 +372,14 @@ def test_a_full_disk_under_the_model_loses_no_round(tmp_path, monkeypatch) -> No
     with pytest.raises(RunError, match=r"The model could not be written: Is a directory"):
         run(spec(tmp_path), out=out)
     (out / "model.part").rmdir()
-    stopping = Stopping(1, AssertionError("a round was run again"))
-    run(spec(tmp_path), out=out, resume=True, watchers=[stopping])
+    again = []
+
+    class Counting(Stopping):
+        def round(self, record) -> None:
+            again.append(record)
+
+    run(spec(tmp_path), out=out, resume=True, watchers=[Counting(0, KeyboardInterrupt())])
+    assert again == []
     assert (out / "model.safetensors").exists()
 
 
@@ -355,6 +435,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, asking, work
     path = write_spec(tmp_path, run={"rounds": 2000, "checkpoint_every": 1000})
     out = tmp_path / "out"
     command = [sys.executable, "-m", "flatfed", "run", str(path), "--out", str(out)]
+    command += ["--set", "local.lr=0.07"]
     process = subprocess.Popen(
         [*command, "--workers", workers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -363,11 +444,15 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path, asking, work
     process.send_signal(asking)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130
-    again = f"go on with: flatfed run {path} --out {out} --resume"
+    again = f"go on with: flatfed run {out / 'spec.toml'} --out {out} --resume"
     assert said == f"flatfed: interrupted. A checkpoint is in {out}; {again}\n"
     (checkpoint,) = (out / "checkpoint").glob("[0-9]*")
-    assert int(checkpoint.name) >= 5
+    rounds = int(checkpoint.name)
+    assert rounds >= 5
     assert manifest(out)["status"] == "interrupted"
+    words = again.partition("flatfed ")[2].split()
+    assert CliRunner().invoke(main, [*words, "--set", f"run.rounds={rounds + 2}"]).exit_code == 0
+    assert len(lines(out)) == rounds + 2
 
 
 def test_the_written_spec_is_toml_that_says_every_default(tmp_path, whole) -> None:

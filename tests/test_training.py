@@ -10,7 +10,7 @@ import torch
 
 from flatfed import Cohort, Federation, data, fit, methods, models
 from flatfed.data.partition import build
-from flatfed.engines.inprocess import InProcess
+from flatfed.engines.inprocess import Alone, InProcess
 from flatfed.engines.processes import Processes
 from flatfed.engines.store import Memory
 from flatfed.errors import (
@@ -67,10 +67,34 @@ def test_workers_change_no_byte(images, name) -> None:
     ]
 
 
-def test_the_first_cohort_does_not_depend_on_the_method(images) -> None:
-    drawn = Cohort(size=3).draw(8, 5, 0)
-    assert drawn == Cohort(size=3).draw(8, 5, 0) == sorted({*drawn})
-    assert drawn != Cohort(size=3).draw(8, 6, 0) or drawn != Cohort(size=3).draw(8, 7, 0)
+class Recording:
+    """InProcess, which also remembers who was asked."""
+
+    needs_disk, timeout = False, None
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+
+    def open(self, task):
+        asked = self.asked
+
+        class Crew(Alone):
+            def train(self, sent, work):
+                asked.append(tuple(one.client for one in work))
+                return super().train(sent, work)
+
+        return Crew(task)
+
+
+def test_who_is_drawn_does_not_depend_on_the_method(images) -> None:
+    drawn = []
+    for name in ("fedavg", "scaffold"):
+        method, engine = methods.build(name, **LOCAL), Recording()
+        fit(method, federation(images), rounds=4, cohort=3, engine=engine)
+        drawn.append(engine.asked)
+    assert drawn[0] == drawn[1]
+    assert len({*drawn[0]}) > 1
+    assert all([*cohort] == sorted({*cohort}) for cohort in drawn[0])
 
 
 def test_accuracy_is_measured_when_asked_and_after_the_last_round(images) -> None:

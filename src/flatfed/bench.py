@@ -29,22 +29,19 @@ from flatfed.flatmodel import Batch
 from flatfed.memory import keep_pages
 from flatfed.training import Training
 
-Work: TypeAlias = list[
-    list[tuple[Tensor, Batch]]
-]  # by client: samples, and as the model takes them
+Work: TypeAlias = list[list[tuple[Tensor, Batch]]]  # by client; samples, as the model takes them
 
 ENDLESS = 10**9  # rounds, the last of which would be evaluated
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Rounds on so many workers: seconds, gradients, and what is beside them."""
+    """Rounds on so many workers: seconds a gradient, one number for each repeat."""
 
     workers: int
-    gradients: int  # of one round
-    bare: Sequence[float]  # seconds for its gradients alone, one for each repeat
-    taking: Sequence[float]  # for making its mini-batches alone
-    round: Sequence[float]
+    bare: Sequence[float]  # of gradients alone
+    taking: Sequence[float]  # of making their mini-batches alone
+    round: Sequence[float]  # of all that a round is
 
     @property
     def overhead(self) -> float:
@@ -58,32 +55,34 @@ class Speed:
         return median(part / bare for part, bare in zip(self.taking, self.bare, strict=True))
 
     @property
-    def gradients_per_second(self) -> float:
-        return self.gradients / median(self.round)
+    def seconds(self) -> float:
+        """A gradient takes in a round."""
+        return median(self.round)
 
 
 def measure(training: Training, workers: Sequence[int], repeats: int = 5) -> list[Speed]:
     """The same rounds on each number of workers, which take turns as well."""
     training = replace(training, rounds=ENDLESS, evaluate_every=ENDLESS)
-    work = _gradients(training)
+    work = _gradients(training, t=1)
+    total = sum(len(batches) for batches in work)
     times: dict[int, list[tuple[float, float, float]]] = {count: [] for count in workers}
     for _ in range(repeats):
         for count in workers:
             with _bare(training.federation, work, count) as loop:
                 loop(False)  # warm
                 with _rounds(training, count) as one_round:
-                    one_round()
-                    times[count].append((loop(False), loop(True), one_round()))
-    total = sum(len(batches) for batches in work)
-    return [Speed(n, total, *zip(*times[n], strict=True)) for n in workers]
+                    one_round()  # t = 0 is warm-up
+                    times[count].append((loop(False) / total, loop(True) / total, one_round()))
+    return [Speed(n, *zip(*times[n], strict=True)) for n in workers]
 
 
-def _gradients(training: Training) -> Work:
-    """What every client of a cohort differentiates in a round: mini-batches, ready to be used."""
+def _gradients(training: Training, t: int) -> Work:
+    """What every client of round t differentiates: mini-batches, ready to be used."""
     federation, local = training.federation, training.method.local
     per_step = training.method.bill().gradients_per_step
     work = []
-    for client in training.cohort.draw(federation.N, 0, training.seed):
+    cohort, seed = training.cohort, training.seed
+    for client in cohort.present(cohort.draw(federation.N, t, seed), t, seed):
         mine = federation.shares.of(client)
         steps = local.steps_for(len(mine))
         size = min(local.batch_size or len(mine), len(mine))
@@ -98,8 +97,13 @@ def _rounds(training: Training, workers: int) -> Iterator[Callable[[], float]]:
     with tempfile.TemporaryDirectory(prefix="flatfed-") as folder:
         store = Disk(Path(folder) / "kept")
         rounds = training.go_on(training.start(), engine, store, Path(folder))
+
+        def one_round() -> float:
+            _, record = next(rounds)
+            return record.seconds / record.gradients
+
         try:
-            yield lambda: next(rounds)[1].seconds
+            yield one_round
         finally:
             rounds.close()
 

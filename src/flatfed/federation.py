@@ -135,6 +135,7 @@ class Federation:
         first.update(self.model.b0.cpu().numpy().tobytes())
         return {
             "data": self.data.name,
+            "samples": self.data.digest,
             "clients": self.N,
             "shares": dealt.hexdigest(),
             "augment": self.prepare.augment,

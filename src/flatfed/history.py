@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any
+
+
+def finite(value: Any) -> Any:
+    """The value, or None for a number that is none: JSON has no word for NaN and infinity.
+
+    >>> finite(0.5), finite(float("nan")), finite("word")
+    (0.5, None, 'word')
+    """
+    return None if isinstance(value, float) and not isfinite(value) else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +24,7 @@ class Round:
     round: int  # t, from 0: test numbers are of the model after it
     test_accuracy: float | None
     test_loss: float | None
-    train_loss: float | None  # the mean over the local steps, each at the w it started from
+    train_loss: float | None  # the mean over the local steps, of each step's first gradient
     bytes_up: int  # what uploads took, all clients together
     bytes_down: int
     gradients: int  # mini-batch gradients, all clients together, failed attempts left out
@@ -24,8 +34,8 @@ class Round:
     failures: Mapping[int, str] = field(default_factory=dict)  # why, of those that failed
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, without `failures` where there are none."""
-        return {k: v for k, v in asdict(self).items() if k != "failures" or v}
+        """For JSON, which has no NaN; without `failures` where there are none."""
+        return {k: finite(v) for k, v in asdict(self).items() if k != "failures" or v}
 
 
 class History(tuple[Round, ...]):

@@ -121,7 +121,7 @@ class Spec(Section):
                 table = table.setdefault(name, {})
                 if not isinstance(table, dict):
                     raise SpecError(f"--set got {key}={value!r}, but {name!r} is no section.")
-            table[last] = value
+            table[last] = NOTHING if value is None else value
         return cls.of(tables, str(file))
 
     def given(self) -> dict[str, dict[str, Any]]:
@@ -138,11 +138,12 @@ class Spec(Section):
     def cell(self, method: str, seed: int) -> Self:
         """One run of a comparison: its method with the settings of [methods.NAME], and its seed.
 
-        What [method] says besides a name is that method's own.
+        What [method] says besides a name is that method's own, but for `weights`.
         """
-        settings = dict(self.methods.get(method, {}))
-        if method == self.method.name:
-            settings = {**self.method.settings, **settings}
+        settings = self.method.settings
+        if method != self.method.name:
+            settings = {key: value for key, value in settings.items() if key == "weights"}
+        settings |= self.methods.get(method, {})
         local = {key: settings.pop(key) for key in {*settings} & {*LocalSection.model_fields}}
         tables = self.given()
         tables.pop("methods", None)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
-import statistics
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,17 +36,21 @@ def run(
 
     With --resume it goes on where it was interrupted or killed.
     """
-    from flatfed.run import run as start
     from flatfed.run.display import displayed
+    from flatfed.run.run import folder_of
+    from flatfed.run.run import run as start
     from flatfed.spec import Spec
 
     read = Spec.read(spec, _settings(settings, workers))
-    folder = Path(out or read.run.out or Path("runs") / Path(spec).stem)
+    folder = folder_of(read, out, spec)
     with _stopping_on_request(), displayed(folder.name, quiet=quiet) as watchers:
         try:
             result = start(read, out=folder, resume=resume, watchers=watchers)
         except KeyboardInterrupt:
-            again = f"flatfed run {spec} --out {folder} --resume"
+            if not any((folder / "checkpoint").glob("[0-9]*")):
+                _interrupted("Nothing was done yet.")
+            where = shlex.quote(str(folder / "spec.toml")), shlex.quote(str(folder))
+            again = "flatfed run {} --out {} --resume".format(*where)
             _interrupted(f"A checkpoint is in {folder}; go on with: {again}")
     if not quiet:
         accuracy = "not measured" if result.accuracy is None else f"{result.accuracy:.2%}"
@@ -74,10 +78,11 @@ def compare(
 
     from flatfed.run.compare import compare as start
     from flatfed.run.display import displayed
+    from flatfed.run.run import folder_of
     from flatfed.spec import Spec
 
     read = Spec.read(spec, _settings(settings, workers))
-    folder = Path(out or read.run.out or Path("runs") / Path(spec).stem)
+    folder = folder_of(read, out, spec)
     with _stopping_on_request():
         try:
             done = start(
@@ -105,10 +110,11 @@ def _list(text: str) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _whole(option: str, text: str) -> int:
-    if not text.isdecimal():
+def _whole(option: str, text: str, least: int = 0) -> int:
+    if not text.isdecimal() or int(text) < least:
         raise SpecError(
-            f"--{option} got {text!r}, expected whole numbers.\nWrite for example --{option} 1,2."
+            f"--{option} got {text!r}, expected whole numbers ≥ {least}.\n"
+            f"Write for example --{option} 1,2."
         )
     return int(text)
 
@@ -178,13 +184,11 @@ def bench(spec: str, settings: tuple[str, ...], workers: str, repeats: int) -> N
     from flatfed.run.build import training_of
     from flatfed.spec import Spec
 
-    counts = [max(1, _whole("workers", text)) for text in _list(workers)]
+    counts = [_whole("workers", text, least=1) for text in _list(workers) or [""]]
     speeds = measure(training_of(Spec.read(spec, _settings(settings, None))), counts, repeats)
-    click.echo("workers  gradients/s  ms a gradient  beside the gradients  of it mini-batches  throughput")
+    click.echo("workers  ms a gradient  beside the gradients  of it mini-batches  throughput")
     for speed in speeds:
-        cost = 1000 * statistics.median(speed.round) / speed.gradients
-        times = speed.gradients_per_second / speeds[0].gradients_per_second
         click.echo(
-            f"{speed.workers:7}  {speed.gradients_per_second:11.1f}  {cost:13.3f}  "
-            f"{speed.overhead:20.1%}  {speed.mini_batches:18.1%}  {times:9.2f}x"
+            f"{speed.workers:7}  {1000 * speed.seconds:13.3f}  {speed.overhead:20.1%}  "
+            f"{speed.mini_batches:18.1%}  {speeds[0].seconds / speed.seconds:9.2f}x"
         )

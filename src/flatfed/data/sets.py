@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from flatfed.errors import FederationError
@@ -30,6 +33,17 @@ class Split:
                 f"A split has {len(self.inputs)} inputs and targets of shape "
                 f"{tuple(self.targets.shape)}, expected one target for every input.\n"
                 "Give targets as a vector of whole numbers."
+            )
+        if self.targets.dtype != torch.int64:
+            raise FederationError(
+                f"A split has targets of {self.targets.dtype}, expected torch.int64.\n"
+                "Give the numbers of classes, for example targets.long()."
+            )
+        if self.inputs.is_floating_point() and not self.inputs.isfinite().all():
+            bad = int((~self.inputs.isfinite()).sum())
+            raise FederationError(
+                f"A split has {bad} NaN or infinite numbers among its inputs, expected none.\n"
+                "Leave those samples out, or fill them in."
             )
 
     def __len__(self) -> int:
@@ -68,6 +82,15 @@ class DataSet:
                     f"{len(self.classes) - 1}: one of its {len(self.classes)} classes.\n"
                     "Number the classes from 0, and name each of them."
                 )
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all samples and of how they are seen: it tells data of one name apart."""
+        total = hashlib.sha256(repr((self.classes, self.mean, self.std)).encode())
+        for split in (self.train, self.test):
+            for tensor in (split.inputs, split.targets):
+                total.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return total.hexdigest()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -46,7 +46,7 @@ def load(source: str, *, home: str | Path | None = None, **options: Any) -> Data
         if _kind(source) != "function":
             _refuse(source, name, value)
     if _kind(source) == "function":
-        return _made(source, read, options)
+        return _made(source, read, options if home is None else {"home": home, **options})
     data: DataSet = read(**options)
     return data
 

@@ -36,6 +36,10 @@ def training_of(spec: Spec) -> Training:
 
 def method_of(spec: Spec) -> Method:
     """The [method], walking as [local] says."""
+    for other in spec.methods:
+        if other not in methods.CATALOGUE:
+            listed = nearest(other, methods.CATALOGUE)
+            raise SpecError(f"[methods.{other}] is for no method of flatfed.\n{listed}")
     name, settings = spec.method.name, spec.method.settings
     known = {*methods.parameters(name), "weights"}
     for key in settings:
@@ -64,6 +68,11 @@ def _split(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
     options = sources.options_of(spec.data.source)
     to_partition, to_source = {}, {}
     for key, value in spec.data.settings.items():
+        if key in dealing and options and key in options:
+            raise SpecError(
+                f"[data] {key} = {value!r} is meant for {spec.data.source!r} or for "
+                f"{spec.data.partition!r}: both take it.\nRename the function's parameter."
+            )
         if key in dealing:
             to_partition[key] = value
         elif options is None or key in options:
@@ -80,7 +89,14 @@ def _split(spec: Spec) -> tuple[dict[str, Any], dict[str, Any]]:
 def federation_of(spec: Spec) -> Federation:
     """Data, dealt, and the model: its first values depend on the run's seed, the deal does not."""
     data = data_of(spec)
-    module = models.build(spec.model.name, seed=spec.run.seed, **data.sizes, **spec.model.settings)
+    given = {"seed": spec.run.seed, **data.sizes}
+    for key in spec.model.settings:
+        if key in given:
+            raise SpecError(
+                f"[model] has no key {key!r}: {key} = {given[key]!r} comes from the "
+                f"{'run' if key == 'seed' else 'data'}.\nLeave it out."
+            )
+    module = models.build(spec.model.name, **given, **spec.model.settings)
     return Federation(
         data,
         FlatModel(module, precision=spec.model.precision),

@@ -51,6 +51,7 @@ class Checkpoints:
             self.store.sync(new)
             self._write(unfinished, standing)
             sync_path(unfinished)
+            shutil.rmtree(finished, ignore_errors=True)  # of a save that was interrupted just here
             unfinished.rename(finished)
             sync_path(self._folder)
         except OSError as error:

@@ -15,10 +15,10 @@ from typing import Any
 from flatfed.disk import write_whole
 from flatfed.errors import FlatfedError, SpecError
 from flatfed.history import History
-from flatfed.run.build import completed, method_of
+from flatfed.run.build import completed, federation_of, method_of
 from flatfed.run.curves import draw_curves
 from flatfed.run.folder import RunFolder
-from flatfed.run.run import run
+from flatfed.run.run import refuse_other_data, run
 from flatfed.run.watch import Watcher
 from flatfed.spec import Spec
 
@@ -75,7 +75,7 @@ class Comparison:
     def columns(self) -> list[list[str]]:
         """The table as a person reads it: a head, then a line for every method."""
         head = ["method", "test accuracy", "best"]
-        head += [] if self.target is None else [f"rounds to {self.target:.0%}"]
+        head += [] if self.target is None else [f"rounds to {100 * self.target:g}%"]
         head += ["MB up", "MB down", "gradients", "seconds"]
         return [head, *(self._said(row) for row in self.rows())]
 
@@ -108,10 +108,10 @@ class Comparison:
         writer = csv.DictWriter(text, [*rows[0]])
         writer.writeheader()
         writer.writerows(rows)
-        write_whole(folder / "table.md", self.markdown().encode(), sync=False)
-        write_whole(folder / "table.csv", text.getvalue().encode(), sync=False)
-        write_whole(folder / "table.json", json.dumps(rows, indent=2).encode(), sync=False)
-        (folder / "figures").mkdir(exist_ok=True)
+        objects = json.dumps(rows, indent=2, allow_nan=False)
+        tables = {"md": self.markdown(), "csv": text.getvalue(), "json": objects}
+        for suffix, content in tables.items():
+            write_whole(folder / f"table.{suffix}", content.encode(), sync=False)
         histories = {method: [c.history for c in self.of(method)] for method in self.methods}
         draw_curves(histories, folder / "figures" / "accuracy.png", target=self.target)
 
@@ -135,25 +135,25 @@ def compare(
             f"compare got {len(grid)} runs, {len({*grid})} of them different, expected at least "
             "one and no run twice.\nName every method and every seed once."
         )
+    method_of(spec)  # which also looks at the names of [methods.NAME]
     specs = {cell: _complete(spec.cell(*cell)) for cell in grid}  # all are looked at first
+    fingerprints = Fingerprints()
     cells: list[Cell] = []
     for method, seed in grid:
         folder = RunFolder(Path(out) / f"{method}-{seed}")
-        finished = _finished(folder, specs[method, seed])
-        if finished is not None:
-            cells.append(Cell(method, seed, finished))
-            continue
         with watching(f"{folder.path.name} ({len(cells) + 1} of {len(grid)})") as watchers:
             try:
-                result = run(specs[method, seed], out=folder.path, resume=True, watchers=watchers)
-                cells.append(Cell(method, seed, result.history))
+                asked = specs[method, seed]
+                history = _finished(folder, asked, fingerprints)
+                if history is None:
+                    history = run(asked, out=folder.path, resume=True, watchers=watchers).history
+                cells.append(Cell(method, seed, history))
             except FlatfedError as error:
                 if error.exit_code == 2:  # the request is wrong, and so it would be for the others
                     raise
                 cells.append(Cell(method, seed, History(), str(error)))
-        Comparison(cells, spec.run.target_accuracy).write(Path(out))
-    comparison = Comparison(cells, spec.run.target_accuracy)
-    comparison.write(Path(out))
+        comparison = Comparison(cells, spec.run.target_accuracy)
+        comparison.write(Path(out))
     return comparison
 
 
@@ -161,10 +161,27 @@ def _complete(spec: Spec) -> Spec:
     return completed(spec, method_of(spec))
 
 
-def _finished(folder: RunFolder, spec: Spec) -> History | None:
-    """Its rounds, if it has all of them and was asked for the same."""
-    if not folder.exists or folder.manifest()["status"] != "finished":
+class Fingerprints:
+    """Of the federations of a grid: methods share them, so each is built once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, dict[str, object]] = {}
+
+    def of(self, spec: Spec) -> dict[str, object]:
+        """What a run of this spec would train on, as things are now."""
+        key = repr((spec.run.seed, spec.data, spec.model))
+        if key not in self._known:
+            self._known[key] = federation_of(spec).fingerprint()
+        return self._known[key]
+
+
+def _finished(folder: RunFolder, spec: Spec, fingerprints: Fingerprints) -> History | None:
+    """Its rounds, if it has all of them and was asked for the same of the same data."""
+    if not folder.exists:
+        return None
+    manifest, history = folder.manifest(), folder.history()
+    if manifest["status"] != "finished" or len(history) != spec.run.rounds:
         return None
     folder.refuse_other(spec)
-    history = folder.history()
-    return history if len(history) == spec.run.rounds else None
+    refuse_other_data(folder, manifest, fingerprints.of(spec))
+    return history

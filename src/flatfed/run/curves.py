@@ -17,17 +17,17 @@ STYLES = ("-", "--", ":", "-.")
 def draw_curves(
     histories: Mapping[str, Sequence[History]], path: Path, *, target: float | None = None
 ) -> None:
-    """Mean over the runs of a method; their range where there are several."""
+    """Mean over a method's runs where all were measured; their range where there are several."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.5, 4.5), layout="constrained")
     axes = figure.add_subplot()
     for number, (method, runs) in enumerate(histories.items()):
-        measured = [[*history.measured] for history in runs if any(True for _ in history.measured)]
-        if not measured:
+        measured = [run for history in runs if (run := dict(history.measured))]
+        rounds = sorted(set.intersection(*(set(run) for run in measured))) if measured else []
+        if not rounds:
             continue
-        rounds = [done for done, _ in measured[0]]
-        accuracies = 100 * np.array([[accuracy for _, accuracy in run] for run in measured])
+        accuracies = 100 * np.array([[run[done] for done in rounds] for run in measured])
         colour = COLOURS[number % len(COLOURS)]
         style = STYLES[number // len(COLOURS) % len(STYLES)]
         axes.plot(rounds, accuracies.mean(0), style, color=colour, label=method, linewidth=1.6)
@@ -43,4 +43,5 @@ def draw_curves(
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -43,6 +44,11 @@ class RunFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Two processes that write into one folder would spoil both their runs."""
+        if self.path.exists() and not self.path.is_dir():
+            raise SpecError(
+                f"{self.path} is a file, expected a folder for the run.\n"
+                "Give another one with --out."
+            )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             lock = (self.path / ".lock").open("w")
@@ -72,6 +78,7 @@ class RunFolder:
 
     def begin(self, spec: Spec, manifest: Mapping[str, Any]) -> None:
         """A new run."""
+        shutil.rmtree(self.checkpoints, ignore_errors=True)  # of a run without a manifest
         for folder in (self.checkpoints, self.figures):
             folder.mkdir(exist_ok=True)
         self.write_spec(spec)
@@ -132,7 +139,8 @@ class RunFolder:
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         """All of it, or as it was."""
-        text = json.dumps({"format": FORMAT, **manifest}, indent=2, ensure_ascii=False)
+        whole = {"format": FORMAT, **manifest}
+        text = json.dumps(whole, indent=2, ensure_ascii=False, allow_nan=False)
         write_whole(self._manifest_file, text.encode() + b"\n")
 
     def history(self) -> History:
@@ -167,7 +175,7 @@ class RunFolder:
     def add(self, record: Round) -> None:
         """One more line, there as soon as the round is over."""
         assert self._rounds is not None
-        self._rounds.write(json.dumps(record.as_dict()).encode() + b"\n")
+        self._rounds.write(json.dumps(record.as_dict(), allow_nan=False).encode() + b"\n")
         self._rounds.flush()
 
     def sync_rounds(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from flatfed.data.heterogeneity import heterogeneity
 from flatfed.disk import write_vectors
 from flatfed.errors import RunError, SpecError
-from flatfed.history import History, Round
+from flatfed.history import History, Round, finite
 from flatfed.run.build import completed, engine_of, method_of, training_of
 from flatfed.run.checkpoint import Checkpoints
 from flatfed.run.curves import draw_curves
@@ -38,15 +38,17 @@ def run(
     Interrupted, by an error or by Ctrl-C, it writes a checkpoint first. What is raised then is
     what interrupted it.
     """
-    if not isinstance(spec, Spec):
-        out = out or Path("runs") / Path(spec).stem
-        spec = Spec.read(spec)
-    folder = RunFolder(out or spec.run.out or "runs/run")
+    if isinstance(spec, Spec):
+        path = folder_of(spec, out)
+    else:
+        file, spec = Path(spec), Spec.read(spec)
+        path = folder_of(spec, out, file)
+    spec = completed(spec, method_of(spec))
+    folder = RunFolder(path)
     with folder.held():
         going_on = resume and folder.exists
         if not resume:
             folder.refuse_new()
-        spec = completed(spec, method_of(spec))
         if going_on:
             folder.manifest()  # of another version, it is not even read
             folder.refuse_other(spec)
@@ -56,6 +58,11 @@ def run(
         running = _Running(folder, spec, training, checkpoints)
         running.begin(going_on)
         return running.finish(Watchers([*watchers, *trackers]))
+
+
+def folder_of(spec: Spec, out: str | Path | None, file: str | Path = "run.toml") -> Path:
+    """Where a run goes: where it was told to, else where its spec says, else runs/ its name."""
+    return Path(out or spec.run.out or Path("runs") / Path(file).stem)
 
 
 @dataclass
@@ -74,11 +81,20 @@ class _Running:
             self.history: list[Round] = []
             self.manifest = self._first_manifest()
             self.folder.begin(self.spec, self.manifest)
-            self.checkpoints.load()  # of a run that never came to its manifest: nothing
             return
-        self.manifest = self.folder.manifest()
-        self._refuse_other_data()
-        self.standing = self.checkpoints.load() or self.standing
+        before = self.folder.manifest()
+        refuse_other_data(self.folder, before, self.training.federation.fingerprint())
+        standing = self.checkpoints.load()
+        if standing is None and before["status"] in ("finished", "interrupted"):
+            raise RunError(
+                f"{self.folder.path} has {before['status']} and holds no checkpoint, expected "
+                "one.\nIt was removed; start the run again in another folder."
+            )
+        self.standing = standing or self.standing
+        today = {"started": _now(), **machine()}
+        ended = ("final", "params_sha256")  # of fewer rounds than there will be
+        self.manifest = {k: v for k, v in before.items() if k not in ended}
+        self.manifest["resumed"] = [*before.get("resumed", []), today]
         if self.standing.t > self.training.rounds:
             raise SpecError(
                 f"{self.folder.path} has {self.standing.t} rounds, run.rounds is "
@@ -154,7 +170,7 @@ class _Running:
         final: dict[str, Any] = {
             "rounds": len(history),
             "test_accuracy": history.accuracy,
-            "test_loss": history[-1].test_loss,
+            "test_loss": finite(history[-1].test_loss),
             "best_test_accuracy": history.best,
             **{n: history.total(n) for n in ("bytes_up", "bytes_down", "gradients", "failed")},
             "seconds": round(history.total("seconds"), 3),
@@ -165,10 +181,9 @@ class _Running:
         self._status("finished", final=final, params_sha256=result.params_sha256)
 
     def _status(self, status: str, **more: Any) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
         kept = {k: v for k, v in self.manifest.items() if k not in ("error", "ended")}
         if status != "running":
-            kept["ended"] = now
+            kept["ended"] = _now()
         self.manifest = {**kept, "status": status, **more}
         self.folder.write_manifest(self.manifest)
 
@@ -187,19 +202,25 @@ class _Running:
             "parameters": model.d,
             "partition": found.as_dict(counts=listed),
             "seed": self.training.seed,
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "started": _now(),
             "federation": federation.fingerprint(),
             **machine(),
         }
 
-    def _refuse_other_data(self) -> None:
-        """The spec may say the same and mean something else: files and code change."""
-        before: Mapping[str, Any] = self.manifest["federation"]
-        now = self.training.federation.fingerprint()
-        for key, value in now.items():
-            if before.get(key) != value:
-                raise RunError(
-                    f"{self.folder.path} began with another {key.replace('_', ' ')} "
-                    f"({str(before.get(key))[:12]}, now {str(value)[:12]}), expected the same.\n"
-                    "Data, code or versions have changed since; start again in another folder."
-                )
+
+def refuse_other_data(
+    folder: RunFolder, manifest: Mapping[str, Any], now: Mapping[str, object]
+) -> None:
+    """A spec may say the same and mean something else: files and code change."""
+    before: Mapping[str, Any] = manifest["federation"]
+    for key, value in now.items():
+        if before.get(key) != value:
+            raise RunError(
+                f"{folder.path} began with another {key.replace('_', ' ')} "
+                f"({str(before.get(key))[:12]}, now {str(value)[:12]}), expected the same.\n"
+                "Data, code or versions have changed since; start again in another folder."
+            )
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from flatfed.errors import SpecError
 from flatfed.history import History, Round
@@ -55,80 +54,78 @@ class Watchers:
                 print(f"flatfed: {watcher} watches no longer: {error!r}", file=sys.stderr)
 
 
-@dataclass(frozen=True)
-class Tracker:
-    """An experiment tracker: numbers by name for every round, and an end."""
+Log: TypeAlias = Callable[[dict[str, float], int], object]  # numbers by name, of round t
+Close: TypeAlias = Callable[[str], object]  # with how the run ended
+Opening: TypeAlias = Callable[[Any, Spec, RunFolder], tuple[Log, Close]]
 
-    name: str
-    log: Callable[[dict[str, float], int], object]
-    close: Callable[[str], object]
+
+class Tracker:
+    """An experiment tracker: found before the run, opened when it begins."""
+
+    def __init__(self, name: str, spec: Spec, folder: RunFolder) -> None:
+        module, self._opening = TRACKERS[name]
+        self._name, self._spec, self._folder = name, spec, folder
+        try:
+            self._module = import_module(module)
+        except ImportError as error:
+            raise SpecError(
+                f"run.watch names {name}, which is not installed.\n"
+                f"Install it: pip install 'flatfed[{name}]'"
+            ) from error
 
     def begin(self, training: Training, history: History) -> None:
-        """Rounds of another day it has seen already."""
+        self._log, self._close = self._opening(self._module, self._spec, self._folder)
 
     def round(self, record: Round) -> None:
         numbers = record.as_dict()
         t = numbers.pop("round")
-        self.log({k: v for k, v in numbers.items() if isinstance(v, int | float)}, t)
+        self._log({k: v for k, v in numbers.items() if isinstance(v, int | float)}, t)
 
     def end(self, status: str) -> None:
-        self.close(status)
+        self._close(status)
 
     def __str__(self) -> str:
-        return self.name
+        return self._name
 
 
-def tensorboard(spec: Spec, folder: RunFolder) -> Tracker:
+def tensorboard(module: Any, spec: Spec, folder: RunFolder) -> tuple[Log, Close]:
     """Event files in the run's folder."""
-    writer: Any = _extra("torch.utils.tensorboard", "tensorboard").SummaryWriter(
-        str(folder.path / "tensorboard")
-    )
+    writer = module.SummaryWriter(str(folder.path / "tensorboard"))
 
     def log(numbers: dict[str, float], t: int) -> None:
         for name, value in numbers.items():
             writer.add_scalar(name, value, t)
 
-    return Tracker("tensorboard", log, lambda status: writer.close())
+    return log, lambda status: writer.close()
 
 
-def mlflow(spec: Spec, folder: RunFolder) -> Tracker:
+def mlflow(module: Any, spec: Spec, folder: RunFolder) -> tuple[Log, Close]:
     """A run named like the folder; where it goes is MLFLOW_TRACKING_URI's business."""
-    tracker = _extra("mlflow", "mlflow")
-    tracker.start_run(run_name=folder.path.name)
-    tracker.log_params(spec.flat())
+    module.start_run(run_name=folder.path.name)
+    module.log_params(spec.flat())
     ends = {"finished": "FINISHED", "interrupted": "KILLED", "failed": "FAILED"}
-    return Tracker(
-        "mlflow",
-        lambda numbers, t: tracker.log_metrics(numbers, step=t),
-        lambda status: tracker.end_run(ends[status]),
+    return (
+        lambda numbers, t: module.log_metrics(numbers, step=t),
+        lambda status: module.end_run(ends[status]),
     )
 
 
-def wandb(spec: Spec, folder: RunFolder) -> Tracker:
+def wandb(module: Any, spec: Spec, folder: RunFolder) -> tuple[Log, Close]:
     """A run named like the folder; project and mode are WANDB_PROJECT's and WANDB_MODE's."""
-    run: Any = _extra("wandb", "wandb").init(
-        name=folder.path.name, config=spec.flat(), dir=str(folder.path)
-    )
-    return Tracker(
-        "wandb",
+    run = module.init(name=folder.path.name, config=spec.flat(), dir=str(folder.path))
+    return (
         lambda numbers, t: run.log(numbers, step=t),
         lambda status: run.finish(exit_code=0 if status == "finished" else 1),
     )
 
 
-TRACKERS = {"tensorboard": tensorboard, "mlflow": mlflow, "wandb": wandb}
+TRACKERS: dict[str, tuple[str, Opening]] = {
+    "tensorboard": ("torch.utils.tensorboard", tensorboard),
+    "mlflow": ("mlflow", mlflow),
+    "wandb": ("wandb", wandb),
+}
 
 
 def trackers_of(spec: Spec, folder: RunFolder) -> list[Watcher]:
     """Those that run.watch names."""
-    return [TRACKERS[name](spec, folder) for name in spec.run.watch]
-
-
-def _extra(module: str, extra: str) -> Any:
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise SpecError(
-            f"run.watch names {extra}, which is not installed.\n"
-            f"Install it: pip install 'flatfed[{extra}]'"
-        ) from error
+    return [Tracker(name, spec, folder) for name in spec.run.watch]
