@@ -547,3 +547,26 @@ def test_splits_do_not_compare_as_tensors_would() -> None:
     split = Split(torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64))
     assert split == split
     assert split != Split(split.inputs.clone(), split.targets)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"),
+    [
+        (torch.zeros(3, 2), torch.zeros(3, dtype=torch.int32), "targets of torch.int32, expected"),
+        (torch.tensor([[1.0], [float("nan")]]), torch.zeros(2).long(), "1 NaN or infinite numbers"),
+        (torch.zeros(3, 2), torch.zeros(2).long(), "3 inputs and targets of shape"),
+    ],
+)
+def test_a_split_refuses_what_nobody_can_train_on(inputs, targets, message) -> None:
+    with pytest.raises(FederationError, match=message):
+        Split(inputs, targets)
+
+
+def test_data_of_one_name_is_told_apart_by_its_samples() -> None:
+    def made(x: float, y: int = 0, mean: float = 0.5) -> DataSet:
+        split = Split(torch.full((3, 2), x), torch.tensor([0, 1, y]))
+        return DataSet("same", split, split, ("a", "b"), (mean,), (1.0,))
+
+    assert made(1.0).digest == made(1.0).digest
+    assert len({made(1.0).digest, made(2.0).digest, made(1.0, 1).digest,
+                made(1.0, mean=0.4).digest}) == 4  # fmt: skip

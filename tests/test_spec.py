@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 
 import pytest
@@ -154,3 +155,23 @@ def test_options_of_the_source_and_of_the_partition_are_told_apart(tmp_path) -> 
     loaded = data_of(spec)
     assert len(loaded.train) == len(loaded.test) == 30
     assert partition_of(spec).deal(loaded.train.targets, 2, seed=0, owners=loaded.train.owners)
+
+
+def test_a_name_that_the_function_and_the_partition_both_take_is_refused(
+    tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "blobs.py").write_text("def load(alpha=1):\n    return 0, 1, 2, 3\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    data = {"source": "blobs:load", "clients": 3, "alpha": 0.5}
+    with pytest.raises(SpecError, match=r"alpha = 0.5 is meant for 'blobs:load' or for 'dir"):
+        data_of(Spec.of({"data": data}))
+
+
+def test_a_functions_own_home_is_its_own(tmp_path, monkeypatch) -> None:
+    (tmp_path / "homely.py").write_text("def load(home='mine'):\n    raise ValueError(home)\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    data = {"source": "homely:load", "home": "theirs", "clients": 3}
+    with pytest.raises(SpecError, match=r"calling homely:load failed with ValueError: theirs"):
+        data_of(Spec.of({"data": data}))
