@@ -334,6 +334,13 @@ def test_a_checkpoint_holds_no_more_than_the_clients_that_took_part(tmp_path) ->
     assert 2 <= len(kept) <= took_part == 10
 
 
+def test_versions_of_a_round_that_was_not_finished_are_removed(tmp_path, whole) -> None:
+    orphan = tmp_path / "whole" / "checkpoint" / "clients" / "0000" / "0-999.safetensors"
+    orphan.write_bytes(b"")
+    run(spec(tmp_path), out=tmp_path / "whole", resume=True)
+    assert not orphan.exists()
+
+
 def test_after_each_checkpoint_there_is_one_version_of_each_client(tmp_path) -> None:
     out = tmp_path / "out"
     run(spec(tmp_path, run={"checkpoint_every": 1}), out=out)

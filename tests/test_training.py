@@ -126,10 +126,30 @@ def test_running_statistics_travel_and_are_averaged(images) -> None:
     assert result.history[0].bytes_up == 4 * 4 * (fed.model.d + fed.model.b0.numel())
 
 
+def loss_of(result, images) -> float:
+    """Of the result as plain PyTorch, on all test samples."""
+    inputs = result.training.federation.prepare(images.test.inputs)
+    with torch.no_grad():
+        outputs = result.module()(inputs)
+    return float(torch.nn.functional.cross_entropy(outputs, images.test.targets))
+
+
+def test_what_is_measured_is_what_is_saved(images) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(64), torch.nn.Linear(64, 4))
+    normed = fit(methods.fedavg(**LOCAL), federation(images, net), rounds=4)
+    averaged = fit(methods.fedasam(**LOCAL, swa_start=1, swa_cycle=1), federation(images), rounds=4)
+    assert not torch.equal(averaged.x, averaged.state["x"])
+    for result in (normed, averaged):
+        assert loss_of(result, images) == pytest.approx(result.history[-1].test_loss, abs=1e-6)
+
+
 def test_clients_that_drop_out_are_counted_and_the_rest_goes_on(images) -> None:
     cohort = Cohort(size=4, drop=0.3)
     result = fit(methods.scaffold(**LOCAL), federation(images), rounds=20, cohort=cohort)
     assert all(record.clients + record.failed == 4 for record in result.history)
+    d = result.x.numel()
+    assert all(r.bytes_down == r.bytes_up == r.clients * 4 * 2 * d for r in result.history)
     assert 10 <= result.history.total("failed") <= 40
     assert result.accuracy > 0.9
 
@@ -189,8 +209,11 @@ def test_versions_that_nobody_needs_are_dropped(images) -> None:
         method=methods.scaffold(**LOCAL), federation=federation(images), rounds=9,
         cohort=Cohort(size=3),
     )  # fmt: skip
-    for standing, _ in training.go_on(training.start(), InProcess(), store, None):
+    before = training.start()
+    for standing, _ in training.go_on(before, InProcess(), store, None):
         assert {*standing.ledger.items()} <= {*store._kept}
+        assert {*before.ledger.items()} <= {*store._kept}  # who is interrupted now stands there
+        before = standing
     assert {*store._kept} == {*standing.ledger.items()}
 
 
