@@ -27,7 +27,7 @@ from flatfed.run import run
 from flatfed.run.checkpoint import Checkpoints
 from flatfed.run.folder import RunFolder
 from flatfed.spec import Spec
-from flatfed.training import digest
+from flatfed.vec import digest
 from spotted import ROUNDS, tables, write_images, write_spec
 
 

@@ -22,7 +22,8 @@ from flatfed.errors import (
 )
 from flatfed.history import History
 from flatfed.parts.server import Average
-from flatfed.training import Training, digest
+from flatfed.training import Training
+from flatfed.vec import digest
 from spotted import Broken, Picky, write_images
 
 LOCAL = {"steps": 3, "batch_size": 10, "lr": 0.1}

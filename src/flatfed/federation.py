@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from flatfed.errors import FederationError, FlatfedError, ModelError
 from flatfed.flatmodel import Batch, FlatModel
 from flatfed.part import Local
 from flatfed.rounds import LocalData
-from flatfed.vec import Vec
+from flatfed.vec import Vec, digest
 
 EVALUATED_AT_ONCE = 500  # test samples in one pass: fixed, because it decides how sums round
 
@@ -61,8 +61,6 @@ class Federation:
     ) -> None:
         self.data = data
         self.model = model if isinstance(model, FlatModel) else FlatModel(model)
-        self.partition_seed = partition_seed
-        self.partition = partition
         if isinstance(partition, Shares):
             self.shares = partition
         else:
@@ -122,24 +120,20 @@ class Federation:
         """Clients in all."""
         return len(self.shares)
 
-    @property
+    @cached_property
     def mean_samples(self) -> float:
         """n̄, the mean of n_i over all clients."""
         return float(self._sizes.double().mean())
 
     def fingerprint(self) -> dict[str, object]:
         """What a run's results depend on: two federations that agree in it train the same."""
-        dealt = hashlib.sha256(self.shares.offsets.numpy().tobytes())
-        dealt.update(self.shares.indices.numpy().tobytes())
-        first = hashlib.sha256(self.model.x0.cpu().numpy().tobytes())
-        first.update(self.model.b0.cpu().numpy().tobytes())
         return {
             "data": self.data.name,
             "samples": self.data.digest,
             "clients": self.N,
-            "shares": dealt.hexdigest(),
+            "shares": digest({"offsets": self.shares.offsets, "indices": self.shares.indices}),
             "augment": self.prepare.augment,
-            "first_model": first.hexdigest(),
+            "first_model": digest({"x": self.model.x0, "buffers": self.model.b0}),
         }
 
     def local_data(

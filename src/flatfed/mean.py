@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flatfed.errors import FederationError, NonFiniteError
 from flatfed.method import Method
 from flatfed.part import View
-from flatfed.vec import Named, Vec
+from flatfed.vec import Named, Vec, non_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,9 +100,7 @@ class Mean:
                 f"Client {client} sent {name} with shape {tuple(vector.shape)}, expected "
                 f"{tuple(expected.shape)}.\nIt trained another model: check its configuration."
             )
-        # A sum is finite only if every term is, save for overflow: look closer only then.
-        if not vector.sum().isfinite() and not vector.isfinite().all():
-            bad = int((~vector.isfinite()).sum())
+        if bad := non_finite(vector):
             raise NonFiniteError(
                 f"Client {client} sent {name} with {bad} of {vector.numel()} elements NaN or "
                 "infinite, expected finite numbers.\nLower its learning rate, set clip, or leave "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import tempfile
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,14 +15,14 @@ from flatfed.cohort import Cohort
 from flatfed.engines.engine import Crew, Engine, Reply, Task, Work
 from flatfed.engines.inprocess import InProcess
 from flatfed.engines.store import Disk, Memory, Store
-from flatfed.errors import ClientError, NonFiniteError, SpecError
+from flatfed.errors import ClientError, CompositionError, NonFiniteError, SpecError, whole
 from flatfed.federation import Federation
 from flatfed.history import History, Round
 from flatfed.mean import Mean
 from flatfed.method import Method
 from flatfed.parts.track import RunningStatistics
 from flatfed.rounds import broadcast, server_round
-from flatfed.vec import Vec
+from flatfed.vec import Vec, digest, non_finite
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,11 @@ class Training:
     )
 
     def __post_init__(self) -> None:
-        for name, least in (("rounds", 1), ("seed", 0), ("evaluate_every", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise SpecError(
-                    f"Training got {name}={value!r}, expected a whole number ≥ {least}."
-                )
+        try:
+            for name, least in (("rounds", 1), ("seed", 0), ("evaluate_every", 1)):
+                whole(self, name, least)
+        except CompositionError as error:  # the same words; a wrong request is no method
+            raise SpecError(str(error)) from None
         self.cohort.count(self.federation.N)
         check_method(self.method)
 
@@ -173,7 +171,7 @@ def _nobody(heard: _Heard, t: int) -> ClientError:
 
 
 def _refuse_non_finite(x: Vec, t: int) -> None:
-    if not x.sum().isfinite() and not x.isfinite().all():
+    if non_finite(x):
         raise NonFiniteError(
             f"The server's model is not finite after round {t}, expected finite numbers.\n"
             "Lower the learning rates, or set clip."
@@ -204,18 +202,8 @@ class Result:
 
     @property
     def params_sha256(self) -> str:
-        """Of the module's state dict: names, types, shapes and bytes, in the order of names."""
+        """Of the module's state dict."""
         return digest(self.module().state_dict())
-
-
-def digest(named: Mapping[str, torch.Tensor]) -> str:
-    """One hash of named tensors."""
-    total = hashlib.sha256()
-    for name in sorted(named):
-        tensor = named[name].detach().cpu().contiguous()
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        total.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()
 
 
 def fit(

@@ -63,6 +63,26 @@ def shrink(v: Vec, limit: float) -> Vec:
     return norm(v).reciprocal_().mul_(limit).clamp_max_(1.0)
 
 
+def non_finite(v: Tensor) -> int:
+    """How many elements are NaN or infinite."""
+    # A sum is finite only if every term is, save for overflow: look closer only then.
+    if not v.is_floating_point() or v.sum().isfinite():
+        return 0
+    return int((~v.isfinite()).sum())
+
+
+def digest(named: Mapping[str, Tensor]) -> str:
+    """One hash of named tensors: names, types, shapes and bytes, in the order of names."""
+    import torch
+
+    total = hashlib.sha256()
+    for name in sorted(named):
+        tensor = named[name].detach().cpu().contiguous()
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        total.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()
+
+
 def seed_for(run: int, purpose: str, *coordinates: int) -> int:
     """The seed of one purpose at one place: purposes and places never shift each other.
 

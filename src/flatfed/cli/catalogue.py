@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from flatfed.cli.group import main, setting
+from flatfed.cli.group import main, setting, terminal
 from flatfed.errors import SpecError
 
 
@@ -41,7 +41,6 @@ def methods_command(as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(rows, ensure_ascii=False, indent=2))
         return
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -54,9 +53,7 @@ def methods_command(as_json: bool) -> None:
         said = ", ".join(f"{key}={value}" for key, value in row["parameters"].items())
         vectors = (f"{row[column]}d" for column in ("down", "up", "kept"))
         table.add_row(row["name"], row["family"], *vectors, str(row["gradients_per_step"]), said)
-    # Piped output is for other programs: never folded to the width of a terminal that is not there.
-    console = Console(width=None if sys.stdout and sys.stdout.isatty() else 200)
-    console.print(table)
+    terminal().print(table)
 
 
 @main.command()

@@ -6,12 +6,15 @@ import io
 import os
 import sys
 import tomllib
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from flatfed import __version__
 from flatfed.errors import FlatfedError, SpecError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Commands(click.Group):
@@ -61,6 +64,13 @@ def main(debug: bool) -> None:
         # Equations need more letters than a pipe may have been given.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8")
+
+
+def terminal() -> Console:
+    """Where tables go. A pipe is for other programs: nothing is folded to a width it has not."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout and sys.stdout.isatty() else 200)
 
 
 WORDS = {"true": True, "false": False, "none": None}

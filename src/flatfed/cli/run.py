@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from flatfed.cli.group import main, setting
+from flatfed.cli.group import main, setting, terminal
 from flatfed.errors import SpecError
 
 SET = click.option(
@@ -73,7 +73,6 @@ def compare(
 
     Runs that are finished are not run again; others go on where they stopped.
     """
-    from rich.console import Console
     from rich.table import Table
 
     from flatfed.run.compare import compare as start
@@ -97,7 +96,7 @@ def compare(
         table.add_column(column, justify="left" if column == "method" else "right")
     for line in lines:
         table.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    terminal().print(table)
     click.echo(f"in {folder}: table.md, table.csv, figures/accuracy.png, a folder for every run")
     failed = [cell for cell in done.cells if cell.failure]
     for cell in failed:
@@ -149,8 +148,6 @@ def _interrupted(said: str) -> NoReturn:
 @click.option("--out", metavar="FILE", help="Also draw it, to a .png or .svg.")
 def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
     """Say who holds what, and how unequal it is."""
-    from rich.console import Console
-
     from flatfed.data.heterogeneity import heterogeneity
     from flatfed.data.picture import draw, table
     from flatfed.run.build import data_of, partition_of
@@ -163,7 +160,7 @@ def partition(spec: str, settings: tuple[str, ...], out: str | None) -> None:
         targets, classes, seed=read.data.partition_seed, owners=data.train.owners
     )
     found = heterogeneity(shares, targets, classes)
-    Console().print(table(found, data.classes))
+    terminal().print(table(found, data.classes))
     if out is not None:
         Path(out).parent.mkdir(parents=True, exist_ok=True)
         draw(found.counts, data.classes, out, title=f"{data.name}, {read.data.partition}")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from flatfed.errors import FederationError
+from flatfed.vec import digest, non_finite
 
 
 @dataclass(frozen=True, eq=False)  # tensors do not compare to one truth
@@ -39,8 +40,7 @@ class Split:
                 f"A split has targets of {self.targets.dtype}, expected torch.int64.\n"
                 "Give the numbers of classes, for example targets.long()."
             )
-        if self.inputs.is_floating_point() and not self.inputs.isfinite().all():
-            bad = int((~self.inputs.isfinite()).sum())
+        if bad := non_finite(self.inputs):
             raise FederationError(
                 f"A split has {bad} NaN or infinite numbers among its inputs, expected none.\n"
                 "Leave those samples out, or fill them in."
@@ -86,11 +86,13 @@ class DataSet:
     @cached_property
     def digest(self) -> str:
         """A hash of all samples and of how they are seen: it tells data of one name apart."""
-        total = hashlib.sha256(repr((self.classes, self.mean, self.std)).encode())
-        for split in (self.train, self.test):
-            for tensor in (split.inputs, split.targets):
-                total.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-        return total.hexdigest()
+        samples = {
+            f"{part} {what}": getattr(split, what)
+            for part, split in (("train", self.train), ("test", self.test))
+            for what in ("inputs", "targets")
+        }
+        seen = repr((self.classes, self.mean, self.std, digest(samples)))
+        return hashlib.sha256(seen.encode()).hexdigest()
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from flatfed.federation import Federation, Score
 from flatfed.mean import Upload
 from flatfed.method import Method
 from flatfed.rounds import client_round
-from flatfed.vec import Named, Vec
+from flatfed.vec import Named, Vec, non_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -159,14 +159,12 @@ def _sent(upload: Upload) -> Iterator[tuple[str, Tensor]]:
 
 
 def _finite(work: Work, name: str, vector: Tensor) -> None:
-    if vector.is_floating_point() and not vector.sum().isfinite():
-        bad = int((~vector.isfinite()).sum())
-        if bad:
-            raise NonFiniteError(
-                f"Client {work.client}'s {name} has {bad} of {vector.numel()} elements NaN or "
-                f"infinite after round {work.t}, expected finite numbers.\n"
-                "Lower its learning rate, or set clip."
-            )
+    if bad := non_finite(vector):
+        raise NonFiniteError(
+            f"Client {work.client}'s {name} has {bad} of {vector.numel()} elements NaN or "
+            f"infinite after round {work.t}, expected finite numbers.\n"
+            "Lower its learning rate, or set clip."
+        )
 
 
 def _store_failed(work: Work, doing: str, error: OSError) -> EngineError:
