@@ -19,7 +19,7 @@ from overhead import REPEATS, client, model_and_gradient, seconds
 
 from flatfed import methods
 from flatfed.memory import keep_pages
-from flatfed.part import Oracle
+from flatfed.oracle import Oracle
 from flatfed.vec import Vec, per_length, shrink
 
 D, K = 100_000, 200

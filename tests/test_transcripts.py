@@ -24,6 +24,7 @@ CASES = [
     ("fedyogi", {"bias_correction": True}),
     ("scaffold", {"option": "I"}),
     ("scaffold", {"global_lr": 0.5}),
+    ("scaffold", {"increment": "derived"}),
     ("fedcm", {"decay": "outside"}),
     ("fedcm", {"alpha": 0.6, "global_lr": 1.3}),
     ("feddyn", {"lam": 0.02}),
@@ -32,6 +33,7 @@ CASES = [
     ("fedasam", {"swa_start": 4, "swa_cycle": 4, "lr_decay": 0.9}),
     ("fedasam", {"swa_start": 3, "swa_cycle": 1}),
     ("fedasam", {"weights": "uniform", "rho": 0.1, "zeta": 0.01}),
+    ("fedgamma", {"increment": "derived"}),
     ("fedspeed", {"mixture": 0.4}),
     ("fedspeed", {"server": "mean"}),
     ("fedspeed", {"ascent": "N"}),
@@ -41,8 +43,8 @@ CASES = [
     ("fedsmoo", {"ascent": "N", "form": "simplified"}),
     ("fedlesam", {"reference": "last_round", "rho": 0.2}),
     ("fedlesam", {"rho": 0.5}),
-    ("fedlesam-s", {"reference": "last_round"}),
-    ("fedlesam-d", {"reference": "last_round"}),
+    ("fedlesam-s", {"reference": "last_round", "increment": "derived"}),
+    ("fedlesam-d", {"reference": "last_round", "increment": "sent"}),
     ("fedtoga", {"ascent": "N"}),
     ("fedtoga", {"ascent": "F"}),
     ("fedtoga", {"delta_scale": "gradient", "kappa": 0.1, "beta": 0.08}),
@@ -77,7 +79,7 @@ def transcript(name: str, settings: dict, problem, rounds: int) -> tuple[np.ndar
         given.setdefault("decay", methods.build(name).local.decay)
     given = {new: given[RENAMED.get(new, new)] for new in wanted if RENAMED.get(new, new) in given}
     unheard = {RENAMED.get(key, key) for key in given} ^ {*settings, *methods.parameters(name)}
-    assert unheard <= {"decay", "clip"}, unheard
+    assert unheard <= {"decay", "clip", "increment"}, unheard
     xs = function(problem, rounds, **given)
     return xs if isinstance(xs, tuple) else (xs, xs)
 

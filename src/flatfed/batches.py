@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
 from time import monotonic
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from flatfed.errors import NonFiniteError
 from flatfed.flatmodel import Batch
-from flatfed.part import Oracle
+from flatfed.oracle import Oracle, Pass
 from flatfed.vec import Layout, Vec, seed_for
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Tally:
     """What one client did in one round: gradients it took, losses it saw, how long it may take."""
 
     gradients: int = 0
+    forwards: int = 0  # passes without a gradient
     losses: float = 0.0
     steps: int = 0
     step: int = 0  # the one it is at
@@ -46,9 +47,21 @@ class Turn:
         """The seed of one purpose in this turn, at one step, epoch or batch."""
         return seed_for(self.seed, purpose, self.t, self.client, number)
 
-    def gradient(self, w: Vec, batch: Batch, seed: int | None) -> tuple[float, Vec]:
-        """The loss and the gradient of one mini-batch, counted; refused when it cannot go on."""
-        value, gradient = self.federation.model.value_and_grad(w, batch, seed=seed)
+    def gradient(
+        self,
+        w: Vec,
+        batch: Batch,
+        seed: int | None,
+        of: Callable[[Pass], Tensor] | None = None,
+        features: bool = False,
+    ) -> tuple[float, Vec]:
+        """The loss and the gradient of one mini-batch, or the gradient of another loss: counted,
+        and refused when it cannot go on."""
+        model = self.federation.model
+        if of is None:
+            value, gradient = model.value_and_grad(w, batch, seed=seed)
+        else:
+            value, gradient = model.gradient_of(w, batch, of, features=features, seed=seed)
         loss, tally = float(value), self.tally
         if not isfinite(loss):  # the client need not finish its round
             raise NonFiniteError(
@@ -59,6 +72,12 @@ class Turn:
             raise TimeoutError("it took longer than engine.timeout: raise it, or give less work")
         tally.gradients += 1
         return loss, gradient
+
+    def outputs(self, w: Vec, batch: Batch, seed: int | None) -> Tensor:
+        """The model's outputs on one mini-batch, as a training pass gives them: counted."""
+        self.tally.forwards += 1
+        with torch.no_grad():
+            return self.federation.model.outputs(w, batch[0], train=True, seed=seed)
 
 
 class Steps(Sequence["Oracle"]):
@@ -114,17 +133,38 @@ class Steps(Sequence["Oracle"]):
 
 
 class StepOracle:
-    """One step's gradient."""
+    """One step's mini-batch, and whatever a method asks of it."""
 
     def __init__(self, steps: Steps, k: int) -> None:
         self._steps, self._k = steps, k
 
     def __call__(self, w: Vec) -> Vec:
+        return self._gradient(w)
+
+    def gradient(self, w: Vec, loss: Callable[[Pass], Tensor], *, features: bool = False) -> Vec:
+        """The gradient of another loss."""
+        return self._gradient(w, loss, features)
+
+    def _gradient(
+        self, w: Vec, of: Callable[[Pass], Tensor] | None = None, features: bool = False
+    ) -> Vec:
         steps = self._steps
         steps.turn.tally.step = self._k
-        loss, gradient = steps.turn.gradient(w, *steps.batch(self._k))
+        batch, seed = steps.batch(self._k)
+        loss, gradient = steps.turn.gradient(w, batch, seed, of, features)
         steps.heard(self._k, loss)
         return gradient
+
+    def outputs(self, w: Vec) -> Tensor:
+        """The model's outputs, without a gradient."""
+        batch, seed = self._steps.batch(self._k)
+        return self._steps.turn.outputs(w, batch, seed)
+
+    def on(self, inputs: Tensor, targets: Tensor) -> Oracle:
+        """The same model's gradient on other samples."""
+        turn = self._steps.turn
+        seed = turn.seed_for("dropout of others", self._k) if turn.federation.random else None
+        return BatchAt(turn, (inputs, targets), seed)
 
     @property
     def layout(self) -> Layout:
@@ -137,19 +177,49 @@ class StepOracle:
         return self._steps.turn.federation.model.observe(w, batch[0], buffers, seed=seed)
 
 
+@dataclass(frozen=True)
+class BatchAt:
+    """A mini-batch that is none of the client's steps, and whatever a method asks of it."""
+
+    turn: Turn
+    batch: Batch
+    seed: int | None
+
+    def __call__(self, w: Vec) -> Vec:
+        return self.turn.gradient(w, self.batch, self.seed)[1]
+
+    def gradient(self, w: Vec, loss: Callable[[Pass], Tensor], *, features: bool = False) -> Vec:
+        """The gradient of another loss."""
+        return self.turn.gradient(w, self.batch, self.seed, loss, features)[1]
+
+    def outputs(self, w: Vec) -> Tensor:
+        """The model's outputs, without a gradient."""
+        return self.turn.outputs(w, self.batch, self.seed)
+
+    def on(self, inputs: Tensor, targets: Tensor) -> Oracle:
+        """The same model's gradient on other samples."""
+        return BatchAt(self.turn, (inputs, targets), self.seed)
+
+
 class Whole:
     """The gradient over all of one client's data, without augmentation, a mini-batch at a time."""
 
     def __init__(self, turn: Turn, batch_size: int) -> None:
         self._turn, self._batch_size = turn, batch_size
 
-    def __call__(self, w: Vec) -> Vec:
-        turn, total = self._turn, torch.zeros_like(w)
+    @property
+    def pieces(self) -> Iterator[tuple[float, BatchAt]]:
+        """The mini-batches with their shares. They cost what as many steps cost, and are counted
+        so."""
+        turn = self._turn
         federation, mine = turn.federation, turn.mine
         for number, start in enumerate(range(0, len(mine), self._batch_size)):
             some = mine[start : start + self._batch_size]
             seed = turn.seed_for("dropout of all", number) if federation.random else None
-            # It costs what as many mini-batches cost, and is counted so.
-            _, gradient = turn.gradient(w, federation.take(some), seed)
-            total.add_(gradient, alpha=len(some) / len(mine))
+            yield len(some) / len(mine), BatchAt(turn, federation.take(some), seed)
+
+    def __call__(self, w: Vec) -> Vec:
+        total = torch.zeros_like(w)
+        for share, piece in self.pieces:
+            total.add_(piece(w), alpha=share)
         return total

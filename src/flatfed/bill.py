@@ -14,11 +14,16 @@ class Bill:
     up: tuple[str, ...]
     up_minimal: tuple[str, ...]  # of these, what the server could not work out from the rest
     kept: tuple[str, ...]
-    gradients_per_step: int
+    push: tuple[str, ...]  # to everybody, once, when they change: not in bytes_down
+    gradients_per_step: int  # at most
+    gradients_least: int
+    forwards_per_step: int
     gradients_per_round: tuple[str, ...]  # extra ones: "whole" passes over all local data
     d: int
     sizes: Mapping[str, int]  # elements of the vectors that are not d long
     itemsize: int
+    sent: int  # bytes that travel for an upload of d elements
+    sent_as: str  # by which compressor
 
     def _bytes(self, names: Iterable[str]) -> int:
         return self.itemsize * sum(self.sizes.get(name, self.d) for name in names)
@@ -29,7 +34,10 @@ class Bill:
 
     @property
     def bytes_up(self) -> int:
-        return self._bytes(self.up)
+        return sum(
+            self.itemsize * self.sizes[name] if name in self.sizes else self.sent
+            for name in self.up
+        )
 
     @property
     def bytes_kept(self) -> int:
@@ -43,11 +51,17 @@ class Bill:
     def __str__(self) -> str:
         fewer = len(self.up_minimal) < len(self.up)
         minimal = f" ({self._vectors(self.up_minimal)} would do)" if fewer else ""
-        plural = "" if self.gradients_per_step == 1 else "s"
+        minimal += f" as {self.sent_as}" if self.sent_as else ""
+        down = f"{self._vectors(self.down)}" + "".join(f" and once {name}" for name in self.push)
+        least, most = self.gradients_least, self.gradients_per_step
+        gradients = f"{most} gradient" if least == most else f"{least} to {most} gradient"
+        plural = "" if most == 1 else "s"
+        forwards = {0: "", 1: " and a forward pass"}.get(
+            self.forwards_per_step, f" and {self.forwards_per_step} forward passes"
+        )
         extra = {"whole": ", one full local gradient a round", "first": ", one more a round"}
         return (
-            f"down {self._vectors(self.down)}, up {self._vectors(self.up)}{minimal}, "
-            f"kept {self._vectors(self.kept)}, "
-            f"{self.gradients_per_step} gradient{plural} a step"
+            f"down {down}, up {self._vectors(self.up)}{minimal}, "
+            f"kept {self._vectors(self.kept)}, {gradients}{plural}{forwards} a step"
             + "".join(extra[name] for name in self.gradients_per_round)
         )

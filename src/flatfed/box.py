@@ -26,13 +26,22 @@ def algorithm_box(method: Method) -> str:
     parts = method.parts
     blocks: list[tuple[str, list[Line]]] = [
         ("server, first", list(_lines((method.server,), "start"))),
-        (f"server → client   {', '.join(('x', *method.names('broadcast')))}", []),
+        (f"server → client   {', '.join(('x', *method.names('broadcast')))}{_pushed(method)}", []),
         ("client, for k = 0..K−1", [line for ps, hook in walk for line in _lines(ps, hook)]),
         ("client, then", list(_lines(parts, "finish"))),
-        (f"client → server   {', '.join(method.uploads)}", list(_encoding(method))),
+        (
+            f"client → server   {', '.join(method.uploads)}",
+            list(_lines((method.compress,), "encode")),
+        ),
+        (
+            "client, when it has sent"
+            + ("" if method.kept == "exact" else "   (all as the server decodes it)"),
+            list(_lines(parts, "remember")),
+        ),
         (
             "server" + ("" if method.weights == "uniform" else "   (means weighted by samples)"),
             [
+                *_lines((method.compress,), "gather"),
                 *_lines(parts, "absorb"),
                 *_lines((method.server,), "step"),
                 *_lines(parts, "settle"),
@@ -51,12 +60,11 @@ def algorithm_box(method: Method) -> str:
 def _lines(parts: Sequence[Part], hook: str) -> Iterator[Line]:
     for part in parts:
         for equation in part.equations(hook):
-            # The objective is worth a line only where it is not simply the loss.
-            if equation != "∇F(w) ← ∇loss(w; batch)":
+            # Objective and compressor are worth a line only where they do something.
+            if equation not in ("∇F(w) ← ∇loss(w; batch)", "sent ← a"):
                 yield equation, repr(part)
 
 
-def _encoding(method: Method) -> Iterator[Line]:
-    for equation in method.compress.equations("encode"):
-        if equation != "sent ← a":
-            yield equation, repr(method.compress)
+def _pushed(method: Method) -> str:
+    names = ", ".join(method.names("push"))
+    return f"   (once, when new: {names})" if names else ""

@@ -14,7 +14,7 @@ import torch
 from flatfed.errors import CompositionError, FlatfedError
 from flatfed.method import Method
 from flatfed.part import Part
-from flatfed.toy import ROUNDS, D, Trace, first_model, trace
+from flatfed.toy import LAYOUT, ROUNDS, D, Trace, first_model, trace
 
 HOOKS = (
     "value",
@@ -25,6 +25,8 @@ HOOKS = (
     "step",
     "finish",
     "encode",
+    "remember",
+    "gather",
     "absorb",
     "settle",
     "start",
@@ -149,7 +151,7 @@ def _declared(runs: Runs) -> Iterator[str]:
     method = runs.method
     run = runs.one
     averaged = {name for _, reader, name in run.reads if reader == "mean"}
-    shared = {*method.names("broadcast"), *method.names("uses")}
+    shared = {n for kind in ("broadcast", "push", "uses") for n in method.names(kind)}
     for part in (*method.parts, method.compress):
         who = type(part).__name__
         client, server = (
@@ -158,6 +160,7 @@ def _declared(runs: Runs) -> Iterator[str]:
         )
         for kind, read in (
             ("broadcast", client),
+            ("push", client),
             ("keep", client),
             ("notes", client),
             ("asks", client),
@@ -167,7 +170,7 @@ def _declared(runs: Runs) -> Iterator[str]:
                 if name not in read:
                     yield f"{who} declares {kind} {name!r} and never reads v.{name}.\nTake it out."
         for name in part.server:
-            if name not in server | shared | {part.result}:
+            if name not in server | shared | {part.result, *part.logged}:
                 yield f"{who} owns {name!r} on the server and nobody reads it.\nTake it out."
         for name in (*part.upload, *part.means):
             if name not in averaged:
@@ -188,17 +191,18 @@ def _returned(runs: Runs) -> Iterator[str]:
 
 def _billed(runs: Runs) -> Iterator[str]:
     run = runs.one
-    bill = runs.method.bill(D, itemsize=first_model().itemsize)
+    bill = runs.method.bill(D, itemsize=first_model().itemsize, layout=LAYOUT)
     for down in run.downs:
-        size = sum(v.nbytes for v in down.values())
+        regular = {name: v for name, v in down.items() if name not in bill.push}
+        size = sum(v.nbytes for v in regular.values())
         if size != bill.bytes_down:
-            yield f"{', '.join(down)} go down in {size} bytes, the bill says {bill.bytes_down}."
-    for client, sent in run.arrived:
-        size = sum(v.nbytes for v in sent.values())
+            yield f"{', '.join(regular)} go down in {size} bytes, the bill says {bill.bytes_down}."
+    for client, upload in run.arrived:
+        size = upload.nbytes
         if size != bill.bytes_up:
             yield (
-                f"client {client} sends {', '.join(sent)} in {size} bytes, the bill says "
-                f"{bill.bytes_up}."
+                f"client {client} sends {', '.join(upload.vectors)} in {size} bytes, the bill "
+                f"says {bill.bytes_up}."
             )
     for client, mine in run.kept.items():
         size = sum(v.nbytes for v in mine.values())
@@ -210,7 +214,7 @@ def _shapes(runs: Runs) -> Iterator[str]:
     for dtype, run in ((torch.float32, runs.single), (torch.float64, runs.one)):
         like = run.state["x"]
         everything = [("state", run.state), *((f"client {i}", k) for i, k in run.kept.items())]
-        everything += [(f"client {client}'s upload", sent) for client, sent in run.arrived]
+        everything += [(f"client {client}'s upload", sent) for client, sent in run.decoded]
         for where, names in everything:
             for name, v in names.items():
                 if v.dtype != dtype:
@@ -218,21 +222,29 @@ def _shapes(runs: Runs) -> Iterator[str]:
                         f"{where}[{name!r}] is {v.dtype}, expected {dtype} like the model.\nMake "
                         "new vectors from old ones (x.new_zeros), not from numbers."
                     )
-                if v.dim() != 1 or (name in ("x", "dx") and v.shape != like.shape):
+                if v.dim() != 1 or (name == "x" and v.shape != like.shape):
                     yield f"{where}[{name!r}] has shape {tuple(v.shape)}, expected ({D},)."
 
 
 def _counted(runs: Runs) -> Iterator[str]:
     method = runs.method
     bill = method.bill(D)
-    for client, K, gradients in runs.one.counted:
-        asks = len(bill.gradients_per_round) * method.objective.gradients
-        expected = K * bill.gradients_per_step + asks
-        if gradients != expected:
+    asks = len(bill.gradients_per_round)
+    for client, K, gradients, forwards in runs.one.counted:
+        extra = asks * method.objective.gradients
+        least, most = (K * n + extra for n in (bill.gradients_least, bill.gradients_per_step))
+        if not least <= gradients <= most:
+            said = f"{most}" if least == most else f"{least} to {most}"
             yield (
                 f"client {client} asked for {gradients} gradients in {K} steps, its bill says "
-                f"{expected}.\nSet gradients of {type(method.perturb).__name__}, or of the "
+                f"{said}.\nSet gradients of {type(method.perturb).__name__}, or of the "
                 "objective, to what it asks for in one step."
+            )
+        passes = K * bill.forwards_per_step + asks * method.objective.forwards
+        if forwards != passes:
+            yield (
+                f"client {client} asked for {forwards} forward passes in {K} steps, its bill says "
+                f"{passes}.\nSet forwards of {type(method.perturb).__name__}, or of the objective."
             )
 
 

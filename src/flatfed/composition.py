@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
-from flatfed.errors import CompositionError
+from flatfed.errors import CompositionError, one_of
 from flatfed.part import (
     DECLARATIONS,
     Compressor,
@@ -55,36 +55,47 @@ def check_axes(method: Method) -> None:
                 f"{axis}={part!r} is no {kind.__name__}, which is what goes there.\n"
                 + (f"It belongs in {belongs[0]}." if belongs else "It is no flatfed part.")
             )
-    if method.weights not in ("uniform", "samples"):
-        raise CompositionError(
-            f"Method got weights={method.weights!r}, expected 'uniform' or 'samples'."
-        )
+    one_of("Method", "weights", method.weights, "uniform", "samples")
+    one_of("Method", "kept", method.kept, "exact", "synced")
 
 
 def check_declarations(method: Method) -> None:
     """Every part's tuples are tuples, of names that its hooks could tell apart."""
     for part in (*method.parts, method.compress):
-        for kind in (*DECLARATIONS, "derivable"):
+        for kind in (*DECLARATIONS, "derivable", "scalars", "apart", "logged"):
             if not isinstance(getattr(part, kind), tuple):
                 raise CompositionError(
                     f"{_name(part)} declares {kind}={getattr(part, kind)!r}, expected a tuple "
                     f"of names.\nWrite {kind} = ({getattr(part, kind)!r},)."
                 )
-        read = Counter((*part.broadcast, *part.keep, *part.notes))
+        read = Counter((*part.broadcast, *part.push, *part.keep, *part.notes))
         for name, count in read.items():
             if count > 1:
                 raise CompositionError(
-                    f"{_name(part)} declares {name!r} {count} times among broadcast, keep and "
-                    f"notes, expected once.\nv.{name} could only be one of them: rename the others."
+                    f"{_name(part)} declares {name!r} {count} times among broadcast, push, keep "
+                    f"and notes, expected once.\nv.{name} could only be one of them: rename the "
+                    "others."
+                )
+        for name in part.logged:
+            if name not in part.server or name not in part.scalars:
+                raise CompositionError(
+                    f"{_name(part)} wants {name!r} written down, expected one of its scalars on "
+                    f"the server.\nDeclare it: server = ({name!r},) and scalars = ({name!r},)."
                 )
     for kind in DECLARATIONS:
         declared = getattr(method.compress, kind)
-        if declared and kind != "keep":
+        if declared and kind not in ("keep", "server"):
             raise CompositionError(
                 f"{_name(method.compress)} declares {kind}={declared!r}, expected a compressor to "
-                "declare nothing but keep.\n"
+                "declare nothing but keep and server.\n"
                 "Put what it shares into a part of its own: Method(..., also=(...,))."
             )
+    if method.compress.server and method.names("means"):
+        raise CompositionError(
+            f"{_name(method.compress)} puts a mean of its own in place of the cohort's, and "
+            f"{method.name} reads {', '.join(method.names('means'))}, which no such mean has.\n"
+            "Use another error feedback."
+        )
     for kind, known in (("means", ("dx_K", "dx_travel")), ("asks", ("first", "whole"))):
         for name, part in method.owned(kind):
             if name not in known:
@@ -128,6 +139,7 @@ def check_readers(method: Method) -> None:
     on_server = method.names("server")
     for kind, sentence in (
         ("broadcast", "needs {!r} from the server"),
+        ("push", "needs {!r} from the server"),
         ("uses", "reads {!r} on the server"),
     ):
         for name, part in method.owned(kind):

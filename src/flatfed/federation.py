@@ -137,7 +137,14 @@ class Federation:
         }
 
     def local_data(
-        self, client: int, t: int, local: Local, *, seed: int, tally: Tally | None = None
+        self,
+        client: int,
+        t: int,
+        local: Local,
+        *,
+        seed: int,
+        tally: Tally | None = None,
+        drawn: int | None = None,
     ) -> LocalData:
         """What one client brings to round t: its mini-batches in this round's order."""
         mine = self.shares.of(client)
@@ -149,6 +156,8 @@ class Federation:
             Whole(turn, batch_size),
             samples=len(mine),
             layout=self.model.layout,
+            seed=seed,
+            drawn=drawn,
         )
 
     def evaluate(self, w: Vec, buffers: Vec | None, start: int = 0) -> Score:

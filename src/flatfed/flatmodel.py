@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from flatfed.errors import ModelError
+from flatfed.module import features_into, own_copy, trained_parameters
+from flatfed.oracle import Pass
 from flatfed.vec import Layout, Vec, lay_out
 
 Batch: TypeAlias = tuple[Tensor, Tensor]  # inputs, targets
@@ -38,50 +40,14 @@ class FlatModel:
         *,
         precision: Literal["full", "bfloat16"] = "full",
     ) -> None:
-        if not isinstance(module, nn.Module):
-            raise ModelError(
-                f"FlatModel got {type(module).__name__}, expected a torch.nn.Module.\n"
-                "Pass the module itself, not its class or its state dict."
-            )
-        try:
-            self._module = copy.deepcopy(module)
-        except RuntimeError as error:  # an old-style weight_norm that has run, for one
-            raise ModelError(
-                f"{type(module).__name__} cannot be copied: {str(error).splitlines()[0]}\n"
-                "Build it anew, or use torch.nn.utils.parametrizations."
-            ) from error
+        self._module = own_copy(module)
         if precision not in ("full", "bfloat16"):
             raise ModelError(
                 f"FlatModel got precision={precision!r}, expected 'full' or 'bfloat16'.\n"
                 "bfloat16 computes the forward pass in it and keeps w and the gradient as they are."
             )
         self.loss_of, self._precision = loss, precision  # of outputs that are already there
-        trained = {n: p for n, p in self._module.named_parameters() if p.requires_grad}
-        if not trained:
-            frozen = sum(1 for _ in self._module.parameters())
-            raise ModelError(
-                f"{type(module).__name__} has no trainable parameters ({frozen} are frozen), "
-                "expected at least one.\nSet requires_grad=True on what should be trained."
-            )
-        if any(isinstance(p, nn.parameter.UninitializedParameter) for p in trained.values()):
-            raise ModelError(
-                f"{type(module).__name__} has lazy parameters without a shape, expected shapes.\n"
-                "Run it once on a batch first."
-            )
-        kinds = {(p.dtype, p.device) for p in trained.values()}
-        if len(kinds) > 1 or not {dtype for dtype, _ in kinds} <= {torch.float32, torch.float64}:
-            listed = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
-            raise ModelError(
-                f"{type(module).__name__} has trainable parameters of {listed}, expected all "
-                "torch.float32 or all torch.float64, on one device.\n"
-                "Convert it first, for example module.float()."
-            )
-        if any(_cumulative(part) for part in self._module.modules()):
-            raise ModelError(
-                f"{type(module).__name__} has a BatchNorm with momentum=None, expected a number: a "
-                "cumulative mean counts one client's batches.\n"
-                "Set momentum=0.1, or use GroupNorm."
-            )
+        trained = trained_parameters(self._module)
         # What its owner has put in evaluation mode, under a module that trains, stays in it.
         self._still = [m for m in self._module.modules() if module.training and not m.training]
         self._trained: list[Tensor] = list(trained.values())
@@ -117,11 +83,12 @@ class FlatModel:
         return self.value_and_grad(w, batch, seed=seed)[1]
 
     def value_and_grad(
-        self, w: Vec, batch: Batch, *, seed: int | None = None
+        self, w: Vec, batch: Batch, *, seed: int | None = None, loss_of: Loss | None = None
     ) -> tuple[Tensor, Vec]:
-        """F(w), without a graph, and ∇F(w) on a batch."""
+        """F(w), without a graph, and ∇F(w) on a batch; of another loss if one is given."""
+        loss_of = loss_of or self.loss_of
         if self._has_buffers:
-            leaves, loss = self._leaves(w, batch, seed)
+            leaves, loss = self._leaves(w, batch, seed, loss_of)
         else:
             # The module's own parameters look at w while it runs: half the overhead of
             # functional_call, which a small model feels in every step.
@@ -130,7 +97,7 @@ class FlatModel:
                 parameter.data = piece
             self._mode(train=True)
             with torch.enable_grad(), _seeded(seed, w.device):
-                loss = self.loss_of(self._run(batch[0]), batch[1])
+                loss = loss_of(self._run(batch[0]), batch[1])
         # Unused parameters have no gradient: theirs is zero.
         return loss.detach(), _flatten(torch.autograd.grad(loss, leaves, materialize_grads=True))
 
@@ -144,7 +111,7 @@ class FlatModel:
     def hvp(self, w: Vec, u: Vec, batch: Batch, *, seed: int | None = None) -> Vec:
         """∇²F(w)·u on a batch."""
         with torch.enable_grad():
-            leaves, loss = self._leaves(w, batch, seed)
+            leaves, loss = self._leaves(w, batch, seed, self.loss_of)
             first = torch.autograd.grad(loss, leaves, create_graph=True, materialize_grads=True)
             along = self._cut(u.detach(), "u").values()
             inner = torch.stack([(g * v).sum() for g, v in zip(first, along, strict=True)]).sum()
@@ -164,6 +131,27 @@ class FlatModel:
         """The module's outputs at w, differentiable in w; evaluation mode unless told otherwise."""
         with _seeded(seed, w.device):
             return self._call(self._cut(w), inputs, self._scratch(buffers), train=train)
+
+    def gradient_of(
+        self,
+        w: Vec,
+        batch: Batch,
+        loss: Callable[[Pass], Tensor],
+        *,
+        features: bool = False,
+        seed: int | None = None,
+    ) -> tuple[Tensor, Vec]:
+        """The model's own loss, and the gradient of another that is made of one pass."""
+        seen: list[Tensor] = []
+        own: list[Tensor] = []
+
+        def loss_of(outputs: Tensor, targets: Tensor) -> Tensor:
+            own.append(self.loss_of(outputs, targets))
+            return loss(Pass(outputs, targets, tuple(seen), own[0]))
+
+        with features_into(seen, self._module) if features else nullcontext():
+            _, gradient = self.value_and_grad(w, batch, seed=seed, loss_of=loss_of)
+        return own[0].detach(), gradient
 
     def observe(self, w: Vec, inputs: Tensor, buffers: Vec, *, seed: int | None = None) -> Vec:
         """The buffers after one training pass at w: the only call that moves running statistics."""
@@ -188,13 +176,15 @@ class FlatModel:
                     tensor.copy_(values[name])
         return module
 
-    def _leaves(self, w: Vec, batch: Batch, seed: int | None) -> tuple[list[Tensor], Tensor]:
+    def _leaves(
+        self, w: Vec, batch: Batch, seed: int | None, loss_of: Loss
+    ) -> tuple[list[Tensor], Tensor]:
         # Leaves that share w's memory: differentiating through the cuts would write a zero vector
         # of length d for every tensor.
         cut = {name: part.requires_grad_() for name, part in self._cut(w.detach()).items()}
         with torch.enable_grad(), _seeded(seed, w.device):
             outputs = self._call(cut, batch[0], self._scratch(None), train=True)
-            loss = self.loss_of(outputs, batch[1])
+            loss = loss_of(outputs, batch[1])
         return list(cut.values()), loss
 
     def _call(
@@ -248,7 +238,7 @@ class FlatModel:
 
 @dataclass(frozen=True)
 class BatchOracle:
-    """The gradient of one mini-batch at any point: what a method asks."""
+    """One mini-batch, and whatever a method asks of it at any point."""
 
     model: FlatModel
     batch: Batch
@@ -256,6 +246,19 @@ class BatchOracle:
 
     def __call__(self, w: Vec) -> Vec:
         return self.model.grad(w, self.batch, seed=self.seed)
+
+    def gradient(self, w: Vec, loss: Callable[[Pass], Tensor], *, features: bool = False) -> Vec:
+        """The gradient of another loss."""
+        return self.model.gradient_of(w, self.batch, loss, features=features, seed=self.seed)[1]
+
+    def outputs(self, w: Vec) -> Tensor:
+        """The model's outputs, without a gradient."""
+        with torch.no_grad():
+            return self.model.outputs(w, self.batch[0], train=True, seed=self.seed)
+
+    def on(self, inputs: Tensor, targets: Tensor) -> BatchOracle:
+        """The same model on other samples."""
+        return BatchOracle(self.model, (inputs, targets), self.seed)
 
     @property
     def layout(self) -> Layout:
@@ -265,12 +268,6 @@ class BatchOracle:
     def observe(self, w: Vec, buffers: Vec) -> Vec:
         """The running statistics after a pass at w over this batch."""
         return self.model.observe(w, self.batch[0], buffers, seed=self.seed)
-
-
-def _cumulative(part: nn.Module) -> bool:
-    return isinstance(part, nn.modules.batchnorm._NormBase) and (
-        part.track_running_stats and part.momentum is None
-    )
 
 
 def _checked(name: str, given: Vec, expected: Vec) -> None:

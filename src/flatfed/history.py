@@ -17,6 +17,11 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
+SELDOM = (
+    "failures", "forwards", "server_gradients", "bits_up_nominal", "bits_up_entropy", "logged",
+)  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Round:
     """One round in numbers; accuracy and losses are None where nothing was measured."""
@@ -28,14 +33,22 @@ class Round:
     bytes_up: int  # what uploads took, all clients together
     bytes_down: int
     gradients: int  # mini-batch gradients, all clients together, failed attempts left out
+    forwards: int = 0  # forward passes without a gradient, counted alike
+    server_gradients: int = 0  # the server's own, where a method trains there
+    bits_up_nominal: float | None = None  # of compressed uploads, as papers count them
+    bits_up_entropy: float | None = None  # and had an ideal code packed these very messages
     seconds: float
     clients: int  # whose uploads are in the mean
     failed: int  # drawn, but without an upload: not to be had, or failed twice
     failures: Mapping[int, str] = field(default_factory=dict)  # why, of those that failed
+    logged: Mapping[str, float] = field(default_factory=dict)  # what the method writes down
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no NaN; without `failures` where there are none."""
-        return {k: finite(v) for k, v in asdict(self).items() if k != "failures" or v}
+        """For JSON, which has no NaN; without what not every method has, where there is none."""
+        said = {k: finite(v) for k, v in asdict(self).items() if k not in SELDOM or v}
+        return said | (
+            {"logged": {k: finite(v) for k, v in self.logged.items()}} if self.logged else {}
+        )
 
 
 class History(tuple[Round, ...]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flatfed.errors import FederationError, NonFiniteError
 from flatfed.method import Method
 from flatfed.part import View
-from flatfed.vec import Named, Vec, non_finite
+from flatfed.vec import Layout, Named, Vec, lay_out, non_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +26,11 @@ class Upload:
     travel: float
     samples: int
 
+    @property
+    def nbytes(self) -> int:
+        """What its vectors take as they travel."""
+        return sum(tensor.nbytes for several in self.vectors.values() for tensor in several)
+
 
 class Mean:
     """The cohort's mean as a running sum: memory for one vector of each name, however many come.
@@ -37,13 +42,21 @@ class Mean:
     it there is no S to read.
     """
 
-    def __init__(self, method: Method, state: Named, *, mean_samples: float | None = None) -> None:
+    def __init__(
+        self,
+        method: Method,
+        state: Named,
+        *,
+        layout: Layout | None = None,
+        mean_samples: float | None = None,
+    ) -> None:
         if mean_samples is not None and not mean_samples > 0:
             raise FederationError(
                 f"The mean got mean_samples={mean_samples!r}, expected a number above 0.\n"
                 "It is the mean of n_i over all clients; leave it out if no method weighs by them."
             )
         self._method, self._x, self._mean_samples = method, state["x"], mean_samples
+        self._layout = layout or lay_out({"weight": (self._x.numel(),)})
         self._wanted = method.names("means")
         self._sums: dict[str, Vec] = {}
         self._weight = self._travel = 0.0
@@ -91,9 +104,11 @@ class Mean:
                 f"{', '.join(self._method.uploads)}.\nIt runs another method: check its "
                 "configuration."
             )
-        length = upload.lengths[name]
-        like = self._x if length == self._x.numel() else self._x.new_empty(length)
-        vector = self._method.compress.decode(upload.vectors[name], like)
+        like = self._x
+        if name in self._method.apart:
+            like = self._x.new_empty(upload.lengths[name])
+        how = self._method.compressor(name)
+        vector = how.decode(upload.vectors[name], like, self._layout)
         expected = self._x if name == "dx" else self._sums.get(name, vector)
         if vector.shape != expected.shape:
             raise FederationError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from flatfed.bill import Bill
@@ -25,7 +26,9 @@ from flatfed.parts.perturb import Plain
 from flatfed.parts.server import Average
 from flatfed.parts.topology import Star
 from flatfed.references import REFERENCES
-from flatfed.vec import Named, Vec
+from flatfed.vec import Layout, Named, Vec, lay_out
+
+DENSE = Dense()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,13 +40,15 @@ class Method:
     perturb: Perturbation = Plain()  # where the gradient is taken
     correct: tuple[Correction, ...] = ()  # what is added to it
     server: ServerUpdate = Average()  # how x moves
-    compress: Compressor = Dense()  # what travels instead of a vector
+    compress: Compressor = DENSE  # what travels instead of a vector
     topology: Topology = Star()  # who talks to whom
     objective: Objective = DataLoss()  # what is minimised on a batch
     also: tuple[Part, ...] = ()  # parts that only keep a shared vector
     # Of the cohort's mean. "samples" counts client i n_i/n̄ times, in every mean and in S: then
     # stateful methods settle where Σ n_i·∇F_i = 0, with everybody there or not.
     weights: Literal["uniform", "samples"] = "uniform"
+    # What clients remember of what they sent: as it was, or as the server decodes it.
+    kept: Literal["exact", "synced"] = "exact"
     name: str = "unnamed"
     paper: str = ""  # key of flatfed.references
     family: str = ""
@@ -74,6 +79,15 @@ class Method:
         sent = (name for part in self.parts for name in part.upload)
         return tuple(dict.fromkeys(("dx", *sent)))
 
+    @cached_property
+    def apart(self) -> frozenset[str]:
+        """Vectors of a length of their own: they travel as they are."""
+        return frozenset(n for part in self.parts for n in (*part.scalars, *part.apart))
+
+    def compressor(self, upload: str) -> Compressor:
+        """What makes an upload smaller, and whole again."""
+        return DENSE if upload in self.apart else self.compress
+
     def owned(self, kind: str) -> Iterator[tuple[str, Part]]:
         """Every vector of one kind with the part that declares it."""
         for part in self.parts:
@@ -81,8 +95,8 @@ class Method:
                 yield name, part
         # A compressor keeps what it keeps of every upload; its first value comes with the upload.
         for name in getattr(self.compress, kind):
-            for upload in self.uploads if kind == "keep" else ("",):
-                yield f"{name}:{upload}".rstrip(":"), self.compress
+            for upload in (u for u in self.uploads if u not in self.apart):
+                yield f"{name}:{upload}", self.compress
 
     def fresh(self, kind: str, x: Vec) -> dict[str, Vec]:
         """First values of every vector of one kind."""
@@ -96,15 +110,24 @@ class Method:
                 f"{self.name} got a first value for {', '.join(sorted(unknown))}, which no part "
                 f"owns on the server.\nIt owns: {', '.join(self.names('server')) or 'nothing'}."
             )
-        first = {n: part.init(n, x) for n, part in self.owned("server") if n not in given}
+        owned = ((n, part) for n, part in self.owned("server") if n not in given)
+        first = {name: part.init(name.split(":")[0], x) for name, part in owned}
         return {"x": x, **first, **given}
+
+    def logged(self, state: Named) -> dict[str, float]:
+        """The server's scalars that are written down every round."""
+        return {n: float(state[n]) for part in self.parts for n in part.logged}
 
     def result(self, state: Named) -> Vec:
         """The model that is evaluated and saved."""
         return state[next((part.result for part in self.parts if part.result), "x")]
 
-    def bill(self, d: int = 1, *, itemsize: int = 4, **sizes: int) -> Bill:
+    def bill(
+        self, d: int = 1, *, itemsize: int = 4, layout: Layout | None = None, **sizes: int
+    ) -> Bill:
         """What one client costs in one round; `sizes` gives vectors that are not d long.
+
+        `layout` says where the module's d scalars lie, for compressors that work by tensors.
 
         >>> from flatfed import methods
         >>> methods.fedtoga().bill(1_000_000).bytes_down
@@ -116,6 +139,11 @@ class Method:
                 f"{self.name} got sizes of {', '.join(sorted(unknown))}, which it does not send or "
                 f"keep.\nIts vectors: {', '.join(sorted(vectors))}."
             )
+        layout = layout or lay_out({"weight": (d,)})
+        sizes = {n: 1 for part in self.parts for n in part.scalars if n in vectors} | sizes
+        for name in self.compress.keep:
+            size = self.compress.kept_size(name, layout)
+            sizes |= {n: size for n in vectors if n.startswith(f"{name}:")} if size != d else {}
         # What a part sends in place of y − x says nothing about the rest.
         replaced = any("dx" in part.upload for part in self.parts)
         derivable = () if replaced else self.names("derivable")
@@ -124,11 +152,18 @@ class Method:
             up=self.uploads,
             up_minimal=tuple(name for name in self.uploads if name not in derivable),
             kept=self.names("keep"),
+            push=self.names("push"),
             gradients_per_step=self.perturb.gradients * self.objective.gradients,
+            gradients_least=(self.perturb.gradients_least or self.perturb.gradients)
+            * self.objective.gradients,
+            forwards_per_step=self.perturb.gradients * self.objective.forwards
+            + self.perturb.forwards,
             gradients_per_round=self.names("asks"),
             d=d,
             sizes=sizes,
             itemsize=itemsize,
+            sent=self.compress.nbytes(layout, itemsize),
+            sent_as="" if self.compress == DENSE else repr(self.compress),
         )
 
     def describe(self) -> str:
@@ -139,5 +174,6 @@ class Method:
 
     def cite(self) -> str:
         """References of the method and of every part used, the method's own first."""
-        keys = (self.paper, *(key for part in self.parts for key in part.references))
+        parts = (*self.parts, self.compress)
+        keys = (self.paper, *(key for part in parts for key in part.references))
         return "\n".join(REFERENCES.get(key, key) for key in dict.fromkeys(keys) if key)

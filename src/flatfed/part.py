@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import abc
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from flatfed.errors import UndeclaredName
-from flatfed.vec import Layout, Named, Vec
+from flatfed.oracle import Oracle, Samples, Workbench
+from flatfed.vec import Layout, Named, Vec, length_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-
-class Oracle(Protocol):
-    """The gradient of one mini-batch, at whatever point it is asked for."""
-
-    def __call__(self, w: Vec, /) -> Vec: ...
 
 
 class View:
@@ -34,9 +29,14 @@ class View:
     layout: Layout  # where the module's tensors lie in the vector
     whole: Oracle  # gradient over all local data, if the part asks for it
     first: Oracle  # gradient on the round's first mini-batch, if the part asks for it
+    batch: Samples  # this step's mini-batch, for more than the objective's gradient
+    # on both sides
+    seed: Callable[[str], int]  # of a purpose, at this client, round and step: all randomness
+    drawn: int  # clients drawn for this round, whoever answers
     # on the server
     S: float  # clients whose uploads arrived this round, each counted by its weight n_i/n̄
     N: int  # clients in all
+    workbench: Workbench  # the model, for hooks that train on the server
 
     def __init__(self, reader: str, names: dict[str, Any]) -> None:
         # The dict becomes the view itself: one is made for every hook of every step.
@@ -59,7 +59,10 @@ class View:
                 "It is from absorb on; with weights='samples', give Mean or one_round "
                 "mean_samples, the mean of n_i over all N clients."
             )
-        elif name in ("S", "N", "k", "K", "lr", "travel", "layout"):
+        elif name in ("drawn", "workbench"):
+            said = f"{reader} reads v.{name}, which was not given."
+            remedy = f"Give {name}= to whoever runs the round, as Training does."
+        elif name in ("S", "N", "k", "K", "lr", "travel", "layout", "batch"):
             side = "server" if name in ("S", "N") else "client"
             said = f"{reader} reads v.{name}, which only hooks of the {side} have."
             remedy = "Move what needs it to the other side, or do without."
@@ -71,7 +74,9 @@ class View:
 
 _LABELLED = re.compile(r"^(?:\[([^]]*)\])?(.*)$")  # [a field's value] equation
 
-DECLARATIONS = ("server", "broadcast", "uses", "keep", "notes", "upload", "means", "asks")
+DECLARATIONS = (
+    "server", "broadcast", "push", "uses", "keep", "notes", "upload", "means", "asks",
+)  # fmt: skip
 
 
 class Part:
@@ -83,6 +88,7 @@ class Part:
 
     server: ClassVar[tuple[str, ...]] = ()  # this part owns these on the server
     broadcast: ClassVar[tuple[str, ...]] = ()  # clients must receive these (own or another's)
+    push: ClassVar[tuple[str, ...]] = ()  # every client receives these when they change, once
     uses: ClassVar[tuple[str, ...]] = ()  # server hooks read these, which another part owns
     keep: ClassVar[tuple[str, ...]] = ()  # client i keeps these between participations
     notes: ClassVar[tuple[str, ...]] = ()  # these live through one round's local steps
@@ -90,12 +96,19 @@ class Part:
     means: ClassVar[tuple[str, ...]] = ()  # server hooks read these means: "dx_K", "dx_travel"
     asks: ClassVar[tuple[str, ...]] = ()  # extra gradients, one a round: "whole", "first"
     derivable: ClassVar[tuple[str, ...]] = ()  # uploads the server could work out from dx, K and Ση
+    scalars: ClassVar[tuple[str, ...]] = ()  # of all these, the vectors of one element
+    apart: ClassVar[tuple[str, ...]] = ()  # of all these, those of a length of their own
+    logged: ClassVar[tuple[str, ...]] = ()  # server scalars that are written down every round
     result: ClassVar[str] = ""  # the server vector that is evaluated and saved in place of x
     references: ClassVar[tuple[str, ...]] = ()  # who invented it (keys of flatfed.references)
 
     def init(self, name: str, x: Vec) -> Vec:
         """First value of a declared vector: zero, unless a part says otherwise."""
-        return x.new_zeros(x.shape)
+        return x.new_zeros(1 if name in self.scalars else x.shape)
+
+    def quick(self) -> Self:
+        """The part as the conformance suite runs it: what takes many rounds, in few."""
+        return self
 
     def observe(self, w: Vec, batch: Oracle, v: View) -> Named:
         """Client, every step, before it moves: new values of notes."""
@@ -103,6 +116,13 @@ class Part:
 
     def finish(self, y: Vec, v: View) -> Named:
         """Client, after its last step: new values of keep and upload."""
+        return {}
+
+    def remember(self, sent: View, v: View) -> Named:
+        """Client, when it has sent dx and its uploads: new values of keep that follow from them.
+
+        `sent` holds them as they were, or as the server decodes them (Method.kept).
+        """
         return {}
 
     def absorb(self, mean: View, v: View) -> Named:
@@ -126,7 +146,9 @@ class Part:
 class Perturbation(Part, abc.ABC):
     """Where the gradient is taken."""
 
-    gradients: ClassVar[int] = 1  # times `gradient` asks the oracle
+    gradients: ClassVar[int] = 1  # times `gradient` asks the oracle, at most
+    gradients_least: ClassVar[int | None] = None  # where that is not always so
+    forwards: ClassVar[int] = 0  # times it asks the batch for outputs alone
 
     @abc.abstractmethod
     def gradient(self, w: Vec, grad: Oracle, v: View) -> tuple[Vec, Named]:
@@ -145,9 +167,10 @@ class Objective(Part, abc.ABC):
     """What is minimised on a batch."""
 
     gradients: ClassVar[int] = 1  # times `value` asks the batch
+    forwards: ClassVar[int] = 0  # times it asks for outputs alone
 
     @abc.abstractmethod
-    def value(self, w: Vec, batch: Oracle, v: View) -> Vec:
+    def value(self, w: Vec, batch: Samples, v: View) -> Vec:
         """Client, whenever a gradient is asked for: the objective's gradient at w."""
 
 
@@ -163,6 +186,10 @@ class Local(Part, abc.ABC):
     @abc.abstractmethod
     def rates(self, t: int, K: int) -> Sequence[float]:
         """η_k of every step of round t."""
+
+    def travel(self, rates: Sequence[float]) -> float:
+        """How far a constant gradient of length 1 would carry the client: Ση without momentum."""
+        return sum(rates)
 
     @abc.abstractmethod
     def prepare(self, g: Vec, w: Vec, v: View) -> Vec:
@@ -186,15 +213,35 @@ class ServerUpdate(Part, abc.ABC):
 
 
 class Compressor(Part, abc.ABC):
-    """What travels instead of a vector. What it keeps, it keeps of every upload."""
+    """What travels instead of a vector. What it keeps, on either side, it keeps of every upload."""
 
     @abc.abstractmethod
     def encode(self, a: Vec, v: View) -> tuple[tuple[Tensor, ...], Named]:
         """Client: the tensors that travel instead of a, and what to keep (error feedback)."""
 
     @abc.abstractmethod
-    def decode(self, sent: tuple[Tensor, ...], like: Vec) -> Vec:
+    def decode(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout) -> Vec:
         """Server: the vector those tensors stand for."""
+
+    @abc.abstractmethod
+    def nbytes(self, layout: Layout, width: int) -> int:
+        """Bytes that travel for a vector of this layout, of floats of so many bytes."""
+
+    @abc.abstractmethod
+    def nominal(self, layout: Layout, width: int) -> float:
+        """The same in bits, as papers count it."""
+
+    @abc.abstractmethod
+    def entropy(self, sent: tuple[Tensor, ...], layout: Layout) -> float:
+        """The same in bits, had an ideal code packed this very message."""
+
+    def kept_size(self, name: str, layout: Layout) -> int:
+        """Elements of one of the vectors it keeps."""
+        return length_of(layout)
+
+    def gather(self, mean: Vec, v: View) -> tuple[Vec, Named]:
+        """Server, of every upload: the mean that its hooks see, and new values of server."""
+        return mean, {}
 
 
 class Topology(Part, abc.ABC):

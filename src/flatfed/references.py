@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 REFERENCES = {
+    "ef21": "Richtárik, Sokolov and Fatkhullin, EF21: A New, Simpler, Theoretically Better, and "
+    "Practically Faster Error Feedback, NeurIPS 2021, arXiv:2106.05203",
+    "error_feedback": "Karimireddy et al., Error Feedback Fixes SignSGD and other Gradient "
+    "Compression Schemes, ICML 2019, arXiv:1901.09847",
     "fedacg": "Kim, Kim and Han, Communication-Efficient Federated Learning with Accelerated "
     "Client Gradient, CVPR 2024, arXiv:2201.03172",
     "fedasam": "Caldarola, Caputo and Ciccone, Improving Generalization in Federated Learning by "
@@ -37,8 +41,16 @@ REFERENCES = {
     "Learning: From Local Tweaks To Global Awareness, 2024, arXiv:2408.14144",
     "fedvssam": "Xiao et al., FedVSSAM: Mitigating Flatness Incompatibility in Sharpness-Aware "
     "Federated Learning, 2026, arXiv:2605.09144",
+    "powersgd": "Vogels, Karimireddy and Jaggi, PowerSGD: Practical Low-Rank Gradient Compression "
+    "for Distributed Optimization, NeurIPS 2019, arXiv:1905.13727",
+    "qsgd": "Alistarh et al., QSGD: Communication-Efficient SGD via Gradient Quantization and "
+    "Encoding, NeurIPS 2017, arXiv:1610.02132",
+    "randomk": "Konečný et al., Federated Learning: Strategies for Improving Communication "
+    "Efficiency, 2016, arXiv:1610.05492",
     "sam": "Foret et al., Sharpness-Aware Minimization for Efficiently Improving "
     "Generalization, ICLR 2021, arXiv:2010.01412",
     "scaffold": "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated "
     "Learning, ICML 2020, arXiv:1910.06378",
+    "topk": "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018, "
+    "arXiv:1809.07599",
 }

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from flatfed.errors import ClientError, CompositionError, FederationError, FlatfedError
 from flatfed.mean import Mean, Upload
 from flatfed.method import Method
-from flatfed.part import Oracle, Part, View
+from flatfed.oracle import Oracle, Workbench
+from flatfed.part import Compressor, Part, View
 from flatfed.vec import Layout, Named, Vec
-from flatfed.views import ClientSight, declared, missing_upload, server_view
+from flatfed.views import ClientSight, ServerSight, declared, missing_upload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,15 +30,18 @@ class LocalData:
     whole: Oracle | None = None  # all its data, for methods that ask for it
     samples: int = 1  # n_i, its weight if the method weighs by samples
     layout: Layout | None = None  # None: its oracles' own, or else one tensor called "weight"
+    seed: int = 0  # the run's, for hooks that draw
+    drawn: int | None = None  # clients drawn for this round
 
 
 def broadcast(
     method: Method, state: Named, t: int, N: int, *, views: type[View] = View
 ) -> dict[str, Vec]:
     """What the server sends to every client of the cohort."""
-    view = server_view(method.server, state, t, None, N, views)  # who will answer, nobody knows
+    view = ServerSight(t, N, views=views).by(method.server, state)  # who answers, nobody knows
     x = method.server.start(state["x"], view)
-    return {"x": x, **{name: state[name] for name in method.names("broadcast")}}
+    names = (*method.names("broadcast"), *method.names("push"))
+    return {"x": x, **{name: state[name] for name in names}}
 
 
 def client_round(
@@ -92,12 +96,14 @@ def client_round(
             new = declared(part, part.finish(w, seen.by(part, K)), (*part.keep, *part.upload))
             seen.kept.update({name: new[name] for name in part.keep if name in new})
             done |= {name: new[name] for name in part.upload if name in new}
-        part = method.compress
         vectors: dict[str, tuple[Tensor, ...]] = {}
+        arrived: dict[str, Vec] = {}
         for name in method.uploads:
             if name not in done:
                 raise missing_upload(method, name)
-            vectors[name], new = method.compress.encode(done[name], seen.encoding(name, done[name]))
+            part = compressor = method.compressor(name)
+            view = seen.encoding(name, done[name])
+            vectors[name], new = compressor.encode(done[name], view)
             if not isinstance(vectors[name], tuple):
                 raise CompositionError(
                     f"{type(part).__name__}.encode returned {type(vectors[name]).__name__} for "
@@ -105,6 +111,9 @@ def client_round(
                 )
             for kind, vector in declared(part, new, part.keep).items():
                 seen.kept[f"{kind}:{name}"] = vector
+            if method.kept == "synced":
+                arrived[name] = compressor.decode(vectors[name], done[name], view.layout)
+        seen.remember(arrived if method.kept == "synced" else done)
     except FlatfedError:
         raise
     except Exception as error:
@@ -119,25 +128,41 @@ def client_round(
             part=type(part).__name__,
         ) from error
     lengths = {name: done[name].numel() for name in vectors}
-    return Upload(data.client, vectors, lengths, K, sum(rates), data.samples), seen.kept
+    travel = method.local.travel(rates)
+    return Upload(data.client, vectors, lengths, K, travel, data.samples), seen.kept
 
 
 def server_round(
-    method: Method, state: Named, mean: View, t: int, N: int, *, views: type[View] = View
+    method: Method,
+    state: Named,
+    mean: View,
+    t: int,
+    N: int,
+    *,
+    drawn: int | None = None,
+    seed: int = 0,
+    workbench: Workbench | None = None,
+    views: type[View] = View,
 ) -> dict[str, Vec]:
-    """What the server does with the cohort's mean: its next state."""
+    """What the server does with the cohort's mean: its next state.
+
+    Methods that draw on the server need the run's seed, those that train there a workbench, and
+    those whose noise depends on the cohort how many were drawn.
+    """
     S = mean.S
     if S is not None and S > N * (1 + 1e-9):  # a sum of n_i/n̄ may round
         raise FederationError(
             f"Round {t} has S={S:g} uploads of N={N!r} clients in all, expected at most N.\n"
             "Give the number of all clients as N, and the mean of all their n_i as mean_samples."
         )
+    sight = ServerSight(t, N, S, drawn, seed, workbench, views)
+    mean, gathered = _gathered(method, state, mean, sight)
     # Each of the three sees the state as the one before left it: the order of parts is irrelevant.
     absorbed = dict(state)
     for part in method.parts:
-        new = part.absorb(mean, server_view(part, state, t, S, N, views))
+        new = part.absorb(mean, sight.by(part, state))
         absorbed |= declared(part, new, part.server)
-    view = server_view(method.server, absorbed, t, S, N, views)
+    view = sight.by(method.server, absorbed)
     x = method.server.step(state["x"], mean, view)
     if getattr(x, "shape", None) != state["x"].shape:
         raise CompositionError(
@@ -145,11 +170,28 @@ def server_round(
             f"{tuple(getattr(x, 'shape', ()))}, expected a vector like x.\n"
             "Return the next global model."
         )
-    settled = {**absorbed, "x": x}
+    settled = {**absorbed, **gathered, "x": x}
     for part in method.parts:
-        new = part.settle(x, server_view(part, absorbed, t, S, N, views))
+        new = part.settle(x, sight.by(part, absorbed))
         settled |= declared(part, new, part.server)
     return settled
+
+
+def _gathered(
+    method: Method, state: Named, mean: View, sight: ServerSight
+) -> tuple[View, dict[str, Vec]]:
+    """The mean that hooks see, and what the compressor keeps on the server."""
+    compress = method.compress
+    if type(compress).gather is Compressor.gather:
+        return mean, {}
+    seen = dict(vars(mean))
+    kept: dict[str, Vec] = {}
+    for name in method.uploads:
+        if name not in method.apart:
+            seen[name], new = compress.gather(seen[name], sight.gathering(compress, name, state))
+            new = declared(compress, new, compress.server)
+            kept |= {f"{kind}:{name}": vector for kind, vector in new.items()}
+    return type(mean)("mean", seen), kept
 
 
 def one_round(
@@ -161,15 +203,22 @@ def one_round(
     N: int,
     *,
     mean_samples: float | None = None,
+    seed: int = 0,
+    workbench: Workbench | None = None,
 ) -> tuple[dict[str, Vec], dict[int, Named]]:
     """A whole round in one place: (the server's next state, what every client keeps).
 
     `mean_samples` is n̄ over all N clients, for methods that weigh by samples (`Mean`).
     """
+    cohort = sorted(cohort, key=lambda data: data.client)
     sent = broadcast(method, state, t, N)
     kept = dict(kept)
-    mean = Mean(method, state, mean_samples=mean_samples)
-    for data in sorted(cohort, key=lambda data: data.client):
+    layout = next((data.layout for data in cohort), None)
+    mean = Mean(method, state, layout=layout, mean_samples=mean_samples)
+    for data in cohort:
         upload, kept[data.client] = client_round(method, sent, kept.get(data.client, {}), data, t)
         mean.add(upload)
-    return server_round(method, state, mean.result(), t, N), kept
+    drawn = next((data.drawn for data in cohort), None)
+    arrived = mean.result()
+    new = server_round(method, state, arrived, t, N, drawn=drawn, seed=seed, workbench=workbench)
+    return new, kept

@@ -66,6 +66,7 @@ class LocalSection(Section):
     steps: int | None = None
     epochs: int | None = None
     batch_size: int | None = None
+    momentum: float | None = None
     weight_decay: float | None = None
     decay: Literal["outside", "inside"] | None = None
     clip: float | None = None

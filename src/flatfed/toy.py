@@ -2,41 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from flatfed.flatmodel import BatchOracle, FlatModel
 from flatfed.mean import Mean, Upload
 from flatfed.method import Method
+from flatfed.oracle import Oracle, Pass
 from flatfed.part import View
 from flatfed.parts.local import SGD
 from flatfed.rounds import LocalData, broadcast, client_round, server_round
 from flatfed.vec import Named, Vec, lay_out
 
 D, N, ROUNDS = 3, 4, 4
+LAYOUT = lay_out({"weight": (2,), "bias": (1,)})
 SAMPLES = (10, 11, 12, 13)
 COHORTS = ((0, 1, 2), (1, 3), (0, 2, 3), (1, 2))
 
 
 @dataclass
 class Quadratic:
-    """∇F(w) = A(w − b), and a count of how often it is asked."""
+    """∇F(w) = A(w − b), and a count of how often it is asked.
+
+    For more than that gradient, it is a batch of four samples for the toy's classifier.
+    """
 
     A: Vec
     b: Vec
     calls: int = 0
+    forwards: int = 0
     answers: list[tuple[Vec, Vec]] = field(default_factory=list)
 
     def __call__(self, w: Vec) -> Vec:
+        return self._answer(self.A @ (w - self.b))
+
+    def _answer(self, answer: Vec) -> Vec:
         self.calls += 1
-        answer = self.A @ (w - self.b)
         self.answers.append((answer, answer.clone()))
         return answer
 
+    @property
+    def _samples(self) -> BatchOracle:
+        inputs = torch.cat([self.b, self.b[:1]]).view(4, 1)
+        return classifier(self.b.dtype).oracle((inputs, torch.tensor([0, 1, 2, 0])))
+
+    def gradient(self, w: Vec, loss: Callable[[Pass], Tensor], *, features: bool = False) -> Vec:
+        return self._answer(self._samples.gradient(w, loss, features=features))
+
+    def outputs(self, w: Vec) -> Tensor:
+        self.forwards += 1
+        return self._samples.outputs(w)
+
+    def on(self, inputs: Tensor, targets: Tensor) -> Oracle:
+        other = self._samples.on(inputs, targets)
+        return lambda w: self._answer(other(w))
+
     def observe(self, w: Vec, buffers: Vec) -> Vec:
         return 0.9 * buffers + 0.1 * w.mean()
+
+
+class _Classifier(nn.Module):
+    """Three parameters, one input, three classes, one layer of features."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(D))
+        self.cut = nn.ReLU()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        z = inputs * self.weight
+        outputs: Tensor = z + self.cut(z)
+        return outputs
+
+
+@cache
+def classifier(dtype: torch.dtype) -> FlatModel:
+    """The toy's model, for whoever asks for more than the quadratics' gradient."""
+    return FlatModel(_Classifier().to(dtype))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The server's workbench on the toy."""
+
+    model: FlatModel
+    shape: tuple[int, ...] = (1,)
+    classes: int = D
+
+    def spent(self, gradients: int) -> None:
+        """Nobody pays."""
+
+    def tell(self, what: str, done: int, total: int) -> None:
+        """Nobody listens."""
 
 
 def cohort(t: int, dtype: torch.dtype = torch.float64) -> list[LocalData]:
@@ -49,9 +111,10 @@ def cohort(t: int, dtype: torch.dtype = torch.float64) -> list[LocalData]:
             b = torch.randn(D, generator=random, dtype=torch.float64)
             return Quadratic((B @ B.T / D + torch.eye(D)).to(dtype), b.to(dtype))
 
-        layout = lay_out({"weight": (2,), "bias": (1,)})
         batches = [quadratic() for _ in range(2 + i % 2)]
-        clients.append(LocalData(i, batches, quadratic(), samples=SAMPLES[i], layout=layout))
+        drawn = len(COHORTS[t % len(COHORTS)])
+        whole = quadratic()
+        clients.append(LocalData(i, batches, whole, SAMPLES[i], LAYOUT, drawn=drawn))
     return clients
 
 
@@ -67,7 +130,11 @@ def first_state(method: Method, dtype: torch.dtype = torch.float64) -> dict[str,
 
 
 def tame(method: Method) -> Method:
-    """The method at a rate at which the toy neither explodes nor stands still."""
+    """The method at a rate at which the toy neither explodes nor stands still, in few rounds."""
+    quick = {axis: getattr(method, axis).quick() for axis in ("perturb", "objective", "server")} | {
+        axis: tuple(p.quick() for p in getattr(method, axis)) for axis in ("correct", "also")
+    }
+    method = replace(method, **quick)
     local = method.local
     if isinstance(local, SGD) and not callable(local.lr):
         return replace(method, local=replace(local, lr=0.1))
@@ -81,8 +148,10 @@ class Trace:
     state: dict[str, Vec]
     kept: dict[int, Named] = field(default_factory=dict)
     reads: set[tuple[str, str, str]] = field(default_factory=set)
-    arrived: list[tuple[int, Named]] = field(default_factory=list)  # client, decoded uploads
-    counted: list[tuple[int, int, int]] = field(default_factory=list)  # client, K, gradients
+    arrived: list[tuple[int, Upload]] = field(default_factory=list)
+    decoded: list[tuple[int, Named]] = field(default_factory=list)
+    counted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    # client, K, gradients, forward passes without one
     changed: list[str] = field(default_factory=list)
     disturbed: list[str] = field(default_factory=list)
     downs: list[Named] = field(default_factory=list)
@@ -139,20 +208,26 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
             upload, run.kept[data.client] = client_round(method, down, mine, data, t, views=client)
             oracles = [*data.batches, data.whole]
             asked = [o for o in oracles if isinstance(o, Quadratic)]
-            run.counted.append((data.client, upload.K, sum(o.calls for o in asked)))
+            calls, forwards = sum(o.calls for o in asked), sum(o.forwards for o in asked)
+            run.counted.append((data.client, upload.K, calls, forwards))
             run.renewed |= {("keep", n) for n in mine if run.kept[data.client][n] is not mine[n]}
             run.changed += changes(watched, before, f"round {t}, client {data.client}")
             if any(not torch.equal(a, b) for o in asked for a, b in o.answers):
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
             uploads.append(upload)
-            run.arrived.append((data.client, _decoded(method, upload, run.state["x"])))
-        mean = Mean(method, run.state, mean_samples=sum(SAMPLES) / N)
+            run.arrived.append((data.client, upload))
+            run.decoded.append((data.client, _decoded(method, upload, run.state["x"])))
+        mean = Mean(method, run.state, layout=LAYOUT, mean_samples=sum(SAMPLES) / N)
         for upload in sorted(uploads, key=lambda upload: upload.client):
             mean.add(upload)
         averaged = mean.result(server)
         watched = {"state": run.state, "mean": _vectors(averaged)}
         before = copies(watched)
-        new = server_round(method, run.state, averaged, t, N, views=server)
+        bench = Bench(classifier(dtype))
+        drawn = len(uploads)
+        new = server_round(
+            method, run.state, averaged, t, N, drawn=drawn, workbench=bench, views=server
+        )
         run.changed += changes(watched, before, f"round {t}, server")
         run.renewed |= {("server", n) for n, v in new.items() if v is not run.state[n]}
         run.state = new
@@ -162,7 +237,7 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
 
 def _decoded(method: Method, upload: Upload, x: Vec) -> Named:
     return {
-        name: method.compress.decode(sent, x.new_empty(upload.lengths[name]))
+        name: method.compressor(name).decode(sent, x.new_empty(upload.lengths[name]), LAYOUT)
         for name, sent in upload.vectors.items()
     }
 

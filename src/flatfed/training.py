@@ -10,9 +10,10 @@ from time import perf_counter
 
 import torch
 
+from flatfed.account import Bench, Heard, Tell, bytes_down, bytes_pushed
 from flatfed.check import check_method
 from flatfed.cohort import Cohort
-from flatfed.engines.engine import Crew, Engine, Reply, Task, Work
+from flatfed.engines.engine import Crew, Engine, Task, Work
 from flatfed.engines.inprocess import InProcess
 from flatfed.engines.store import Disk, Memory, Store
 from flatfed.errors import ClientError, CompositionError, NonFiniteError, SpecError, whole
@@ -44,6 +45,7 @@ class Training:
     cohort: Cohort = Cohort()
     seed: int = 0
     evaluate_every: int = 1
+    tell: Tell = field(default=lambda what, done, total: None, repr=False)  # of the server's work
     # What to do with a version that has a successor; a run's folder may still need it.
     retire: Callable[[Store, int, int], None] = field(
         default=lambda store, client, version: store.drop(client, version), repr=False
@@ -98,17 +100,29 @@ class Training:
         drawn = self.cohort.draw(N, t, self.seed)
         there = self.cohort.present(drawn, t, self.seed)
         sent = broadcast(method, state, t, N)
-        mean = Mean(method, state, mean_samples=federation.mean_samples)
-        heard = _Heard()
-        for reply in crew.train(sent, [Work(i, t, before.ledger.get(i)) for i in there]):
+        model = federation.model
+        mean = Mean(method, state, layout=model.layout, mean_samples=federation.mean_samples)
+        heard = Heard(method, model.layout, model.x0.element_size())
+        work = [Work(i, t, before.ledger.get(i), len(drawn)) for i in there]
+        for reply in crew.train(sent, work):
             heard.note(reply)
             if reply.upload is not None:
                 mean.add(reply.upload)
         if heard.failures and not heard.clients:
             raise _nobody(heard, t)
         ledger = before.ledger
+        bench = Bench(federation, self.tell)
         if heard.clients:  # with nobody there, nothing moves
-            state = server_round(method, state, mean.result(), t, N)
+            state = server_round(
+                method,
+                state,
+                mean.result(),
+                t,
+                N,
+                drawn=len(drawn),
+                seed=self.seed,
+                workbench=bench,
+            )
             _refuse_non_finite(state["x"], t)
             if method.names("keep"):
                 ledger = {**ledger, **dict.fromkeys(heard.clients, t)}
@@ -122,41 +136,23 @@ class Training:
             test_loss=loss,
             train_loss=heard.losses / heard.steps if heard.steps else None,
             bytes_up=heard.bytes_up,
-            bytes_down=len(there) * sum(vector.nbytes for vector in sent.values()),
+            bytes_down=bytes_down(method, sent, len(there))
+            + bytes_pushed(method, before.state, state, N),
             gradients=heard.gradients,
+            forwards=heard.forwards,
+            server_gradients=bench.gradients,
+            bits_up_nominal=heard.bits_nominal,
+            bits_up_entropy=heard.bits_entropy,
             seconds=perf_counter() - started,
             clients=len(heard.clients),
             failed=len(drawn) - len(heard.clients),
             failures={i: str(why) for i, why in heard.failures.items()},
+            logged=method.logged(state),
         )
         return Standing(t + 1, state, ledger), record, heard.clients
 
 
-@dataclass
-class _Heard:
-    """What a round's replies add up to."""
-
-    clients: list[int] = field(default_factory=list)
-    failures: dict[int, Exception] = field(default_factory=dict)
-    bytes_up: int = 0
-    gradients: int = 0
-    losses: float = 0.0
-    steps: int = 0
-
-    def note(self, reply: Reply) -> None:
-        if reply.upload is None:
-            assert reply.failure is not None
-            self.failures[reply.client] = reply.failure
-            return
-        self.clients.append(reply.client)
-        vectors = (v for several in reply.upload.vectors.values() for v in several)
-        self.bytes_up += sum(vector.nbytes for vector in vectors)
-        self.gradients += reply.tally.gradients
-        self.losses += reply.tally.losses
-        self.steps += reply.tally.steps
-
-
-def _nobody(heard: _Heard, t: int) -> ClientError:
+def _nobody(heard: Heard, t: int) -> ClientError:
     client, why = next(iter(heard.failures.items()))
     said = ClientError(
         f"All {len(heard.failures)} clients of round {t} failed, each of them twice. The first: "

@@ -105,6 +105,11 @@ class Slot:
 Layout: TypeAlias = tuple[Slot, ...]  # all of them, in order
 
 
+def length_of(layout: Layout) -> int:
+    """Of the vector that a layout cuts."""
+    return layout[-1].at.stop if layout else 0
+
+
 def lay_out(shapes: Mapping[str, Sequence[int]]) -> Layout:
     """Tensors of these shapes, one behind the other.
 
@@ -113,6 +118,6 @@ def lay_out(shapes: Mapping[str, Sequence[int]]) -> Layout:
     """
     slots: list[Slot] = []
     for name, shape in shapes.items():
-        start = slots[-1].at.stop if slots else 0
+        start = length_of(tuple(slots[-1:]))
         slots.append(Slot(name, tuple(shape), slice(start, start + prod(shape))))
     return tuple(slots)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from flatfed.errors import CompositionError, FederationError, UndeclaredName
 from flatfed.method import Method
-from flatfed.part import Objective, Oracle, Part, View
+from flatfed.oracle import Oracle, Samples, Workbench
+from flatfed.part import Compressor, Objective, Part, View
 from flatfed.parts.objective import DataLoss
-from flatfed.vec import Named, Vec, lay_out
+from flatfed.vec import Named, Vec, lay_out, seed_for
 
 if TYPE_CHECKING:
     from flatfed.rounds import LocalData
@@ -41,14 +43,22 @@ class ClientSight:
         layout = data.layout or getattr(data.batches[0], "layout", None)
         layout = layout or lay_out({"weight": (x.numel(),)})
         self._constants: dict[str, Any] = {
-            "x": x, "t": t, "K": len(rates), "travel": sum(rates), "layout": layout
+            "x": x, "t": t, "K": len(rates), "travel": method.local.travel(rates),
+            "layout": layout,
         }  # fmt: skip
+        if data.drawn is not None:
+            self._constants["drawn"] = data.drawn
 
     def by(self, part: Part, k: int) -> View:
         """The view of one part at step k."""
         rates = self._rates
         names = {**self._constants, "k": k, "lr": rates[k] if k < len(rates) else rates[-1]}
+        names["seed"] = partial(self._seed, k)
+        if k < len(rates):
+            names["batch"] = self._data.batches[k]
         for name in part.broadcast:
+            names[name] = self._sent[name]
+        for name in part.push:
             names[name] = self._sent[name]
         for name in part.keep:
             names[name] = self.kept[name]
@@ -60,12 +70,22 @@ class ClientSight:
 
     def encoding(self, name: str, a: Vec) -> View:
         """The compressor's view while it encodes one upload: what it keeps, it keeps of each."""
-        part = self._method.compress
-        names = {**self._constants, "k": len(self._rates), "lr": self._rates[-1]}
+        part = self._method.compressor(name)
+        K = len(self._rates)
+        names = {**self._constants, "k": K, "lr": self._rates[-1]}
+        names["seed"] = partial(self._seed, K, of=f":{name}")
         for kind in part.keep:
             kept = self.kept.get(f"{kind}:{name}")
             names[kind] = part.init(kind, a) if kept is None else kept
         return self._views(type(part).__name__, names)
+
+    def remember(self, sent: Named) -> None:
+        """What clients keep of what they sent, as it was or as it arrived."""
+        shown = self._views("sent", dict(sent))
+        for part in self._method.parts:
+            if type(part).remember is not Part.remember:
+                new = part.remember(shown, self.by(part, len(self._rates)))
+                self.kept.update(declared(part, new, part.keep))
 
     def note(self, part: Part, new: Named) -> None:
         """Take over what a part returned during the steps."""
@@ -82,7 +102,7 @@ class ClientSight:
         objective = self._method.objective
         if type(objective) is DataLoss:  # the batch's own gradient: no view to make at every step
             return batch
-        return partial(_objective, objective, batch, self.by(objective, k))
+        return partial(_objective, objective, cast(Samples, batch), self.by(objective, k))
 
     def _first(self, part: Part) -> Oracle:
         return self.oracle(self._data.batches[0], 0)
@@ -94,23 +114,60 @@ class ClientSight:
                 "its data, expected LocalData(whole=...).\n"
                 "Give one, or choose an option without it."
             )
-        return self.oracle(self._data.whole, len(self._rates))
+        K = len(self._rates)
+        # Another objective than the loss is asked for on every mini-batch of all the data.
+        pieces = getattr(self._data.whole, "pieces", None)
+        if pieces is None or type(self._method.objective) is DataLoss:
+            return self.oracle(self._data.whole, K)
+        return partial(_weighed, [(share, self.oracle(piece, K)) for share, piece in pieces])
+
+    def _seed(self, k: int, purpose: str, of: str = "") -> int:
+        return seed_for(self._data.seed, purpose + of, self._constants["t"], self._data.client, k)
 
 
-def _objective(objective: Objective, batch: Oracle, v: View, w: Vec) -> Vec:
+def _objective(objective: Objective, batch: Samples, v: View, w: Vec) -> Vec:
     return objective.value(w, batch, v)
 
 
-def server_view(
-    part: Part, state: Named, t: int, S: float | None, N: int, views: type[View]
-) -> View:
-    """The view of one part on the server; before anybody has answered there is no S."""
-    names: dict[str, Any] = {"x": state["x"], "t": t, "N": N}
-    if S is not None:
-        names["S"] = S
-    for name in (*part.server, *part.broadcast, *part.uses):
-        names[name] = state[name]
-    return views(type(part).__name__, names)
+def _weighed(pieces: Sequence[tuple[float, Oracle]], w: Vec) -> Vec:
+    total = w.new_zeros(w.shape)
+    for share, piece in pieces:
+        total.add_(piece(w), alpha=share)
+    return total
+
+
+@dataclass(frozen=True)
+class ServerSight:
+    """What the server's hooks know during one round; before anybody has answered there is no S."""
+
+    t: int
+    N: int
+    S: float | None = None
+    drawn: int | None = None
+    seed: int = 0
+    workbench: Workbench | None = None
+    views: type[View] = View
+
+    def by(self, part: Part, state: Named) -> View:
+        """The view of one part."""
+        own = {n: state[n] for n in (*part.server, *part.broadcast, *part.push, *part.uses)}
+        return self._view(part, state, own)
+
+    def gathering(self, part: Compressor, name: str, state: Named) -> View:
+        """The compressor's view of one upload's mean: what it keeps, it keeps of each."""
+        own = {kind: state[f"{kind}:{name}"] for kind in part.server}
+        return self._view(part, state, own)
+
+    def _view(self, part: Part, state: Named, own: Named) -> View:
+        names: dict[str, Any] = {"x": state["x"], "t": self.t, "N": self.N, **own}
+        names["seed"] = self._seed_for
+        for name in ("S", "drawn", "workbench"):
+            if getattr(self, name) is not None:
+                names[name] = getattr(self, name)
+        return self.views(type(part).__name__, names)
+
+    def _seed_for(self, purpose: str) -> int:
+        return seed_for(self.seed, purpose, self.t)
 
 
 def declared(part: Part, new: Named, allowed: Iterable[str]) -> Named:

@@ -41,6 +41,7 @@ class Work:
     client: int
     t: int
     version: int | None
+    drawn: int | None = None  # clients drawn for the round
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,12 @@ def train(task: Task, sent: Named, work: Work) -> Reply:
         raise _store_failed(work, "read", error) from error
     try:
         data = task.federation.local_data(
-            work.client, work.t, task.method.local, seed=task.seed, tally=tally
+            work.client,
+            work.t,
+            task.method.local,
+            seed=task.seed,
+            tally=tally,
+            drawn=work.drawn,
         )
         upload, kept = client_round(task.method, sent, kept, data, work.t)
         for name, vector in (*_sent(upload), *kept.items()):

@@ -7,7 +7,8 @@ from typing import Literal, Unpack
 
 from flatfed.errors import whole, within
 from flatfed.method import Method
-from flatfed.part import Oracle, Part, Perturbation, View
+from flatfed.oracle import Oracle
+from flatfed.part import Part, Perturbation, View
 from flatfed.parts.local import LocalWork, Rate, rate_at, work
 from flatfed.parts.perturb import NO_ASCENT
 from flatfed.vec import Layout, Named, Vec, norm

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Unpack
 
 from flatfed.method import Method
-from flatfed.parts.correct import ControlVariates
+from flatfed.parts.correct import ControlVariates, Increment
 from flatfed.parts.local import SHARED, LocalWork, work
 from flatfed.parts.perturb import SAM
 from flatfed.parts.server import Average
 
 
-def fedgamma(*, rho: float = 0.05, global_lr: float = 1.0, **local: Unpack[LocalWork]) -> Method:
+def fedgamma(
+    *,
+    rho: float = 0.05,
+    increment: Increment = "sent",
+    global_lr: float = 1.0,
+    **local: Unpack[LocalWork],
+) -> Method:
     """FedSAM's ascent under SCAFFOLD's control variates (Dai et al., TNNLS 2023).
 
     rho = 0.05 is FedVSSAM's setting; FedTOGA has 0.1 for ResNet-18 and 0.01 for LeNet.
@@ -26,7 +32,7 @@ def fedgamma(*, rho: float = 0.05, global_lr: float = 1.0, **local: Unpack[Local
         paper="fedgamma",
         family="sharpness-aware",
         perturb=SAM(rho),
-        correct=(ControlVariates(),),
+        correct=(ControlVariates(increment=increment),),
         server=Average(global_lr),
         local=work(SHARED, local),
     )

@@ -7,8 +7,9 @@ from typing import Literal, Unpack
 
 from flatfed.errors import one_of, within
 from flatfed.method import Method
-from flatfed.part import Correction, Oracle, Part, Perturbation, ServerUpdate, View
-from flatfed.parts.correct import ControlVariates, Dual
+from flatfed.oracle import Oracle
+from flatfed.part import Correction, Part, Perturbation, ServerUpdate, View
+from flatfed.parts.correct import ControlVariates, Dual, Increment
 from flatfed.parts.local import SHARED, LocalWork, work
 from flatfed.parts.perturb import NO_ASCENT
 from flatfed.parts.server import Average, DualAverage
@@ -104,6 +105,7 @@ def fedlesam_s(
     *,
     rho: float = 0.1,
     reference: Reference = "last_active",
+    increment: Increment = "sent",
     global_lr: float = 1.0,
     **local: Unpack[LocalWork],
 ) -> Method:
@@ -114,7 +116,8 @@ def fedlesam_s(
     Differs from the paper:
         As FedLESAM. The authors' code multiplies c − c_i by a penalty coefficient; here it is 1.
     """
-    return _fedlesam("fedlesam-s", rho, reference, (ControlVariates(),), Average(global_lr), local)
+    control = (ControlVariates(increment=increment),)
+    return _fedlesam("fedlesam-s", rho, reference, control, Average(global_lr), local)
 
 
 def fedlesam_d(
@@ -122,16 +125,18 @@ def fedlesam_d(
     rho: float = 0.1,
     lam: float = 0.1,
     reference: Reference = "last_active",
+    increment: Increment = "derived",
     **local: Unpack[LocalWork],
 ) -> Method:
     """FedLESAM's ascent under FedDyn's dual (Fan et al., ICML 2024).
 
     lam is 1/β of the paper (β = 10); rho = 0.1 for ResNet-18, 0.01 for LeNet (FedTOGA).
+    increment="sent" sends the dual's change beside dx, which FedSynSAM's table counts.
 
     Differs from the paper:
         As FedLESAM. The movement is the server model's, dual included, as in the code.
     """
-    return _fedlesam("fedlesam-d", rho, reference, (Dual(lam),), DualAverage(), local)
+    return _fedlesam("fedlesam-d", rho, reference, (Dual(lam, increment),), DualAverage(), local)
 
 
 def _fedlesam(

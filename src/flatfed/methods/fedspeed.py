@@ -7,7 +7,8 @@ from typing import Literal, Unpack
 
 from flatfed.errors import CompositionError, one_of, within
 from flatfed.method import Method
-from flatfed.part import Correction, Oracle, Perturbation, View
+from flatfed.oracle import Oracle
+from flatfed.part import Correction, Perturbation, View
 from flatfed.parts.correct import Dual
 from flatfed.parts.local import SHARED, LocalWork, work
 from flatfed.parts.perturb import NO_ASCENT, SAM, Reusing

@@ -38,15 +38,17 @@ class MomentumControl(Correction):
 
     def finish(self, y: Vec, v: View) -> Named:
         """
-        [I]       c_i ← ∇F_i(x);  dm ← c_i − m
-        [I-batch] c_i ← ∇F(x) on the round's first batch;  dm ← c_i − m
-        [II]      c_i ← c_i − m + (x − y)/Ση;  dm ← c_i − m
+        [I]       dm ← ∇F_i(x) − m
+        [I-batch] dm ← ∇F(x) on the round's first batch − m
+        [II]      dm ← c_i − m + (x − y)/Ση − m
         """
         if self.option == "II":
-            c_i = v.c_i - v.m + (v.x - y) / v.travel
-        else:
-            c_i = v.whole(v.x) if self.option == "I" else v.first(v.x)
-        return {"c_i": c_i, "dm": c_i - v.m}
+            return {"dm": v.c_i - v.m + (v.x - y) / v.travel - v.m}
+        return {"dm": (v.whole(v.x) if self.option == "I" else v.first(v.x)) - v.m}
+
+    def remember(self, sent: View, v: View) -> Named:
+        """c_i ← m + dm"""
+        return {"c_i": v.m + sent.dm}
 
     def absorb(self, mean: View, v: View) -> Named:
         """m ← m + γ·mean(dm)"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Unpack
 
 from flatfed.method import Method
-from flatfed.parts.correct import ControlVariates
+from flatfed.parts.correct import ControlVariates, Increment
 from flatfed.parts.local import SHARED, LocalWork, work
 from flatfed.parts.server import Average
 
@@ -13,11 +13,14 @@ from flatfed.parts.server import Average
 def scaffold(
     *,
     option: Literal["I", "II"] = "II",
+    increment: Increment = "sent",
     global_lr: float = 1.0,
     **local: Unpack[LocalWork],
 ) -> Method:
     """FedAvg whose clients trade their usual gradient for the average one (Karimireddy et al.,
     ICML 2020).
+
+    increment="derived" sends dx alone: the server works dc out of it, as some codes do.
 
     Differs from the paper:
         Option II divides by the rates really used, Ση, where the paper writes Kη: with a falling
@@ -28,7 +31,7 @@ def scaffold(
         name="scaffold",
         paper="scaffold",
         family="control variates",
-        correct=(ControlVariates(option),),
+        correct=(ControlVariates(option, increment),),
         server=Average(global_lr),
         local=work(SHARED, local),
     )

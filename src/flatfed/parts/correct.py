@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from flatfed.errors import one_of, within
+from flatfed.errors import one_of, refuse, within
 from flatfed.part import Correction, View
 from flatfed.vec import Named, Vec
+
+# Whether the server is sent how a client's state changed, or works it out from dx.
+Increment = Literal["sent", "derived"]
 
 
 @dataclass(frozen=True)
@@ -46,16 +49,23 @@ class ControlVariates(Correction):
     """Each client's usual gradient out, the average one in."""
 
     option: Literal["I", "II"] = "II"
+    increment: Increment = "sent"
     server, broadcast = ("c",), ("c",)
     keep, upload = ("c_i",), ("dc",)
     references = ("scaffold",)
 
     def __post_init__(self) -> None:
         one_of(self, "option", self.option, "I", "II")
+        one_of(self, "increment", self.increment, "sent", "derived")
         if self.option == "I":
+            if self.increment == "derived":
+                refuse(self, "increment", "'sent'", "Nobody can derive ∇F_i(x) from dx.")
             object.__setattr__(self, "asks", ("whole",))
-        else:
+        elif self.increment == "sent":
             object.__setattr__(self, "derivable", ("dc",))  # the server knows dx, Ση and c
+        else:
+            object.__setattr__(self, "upload", ())
+            object.__setattr__(self, "means", ("dx_travel",))
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g − c_i + c"""
@@ -63,15 +73,34 @@ class ControlVariates(Correction):
 
     def finish(self, y: Vec, v: View) -> Named:
         """
-        [I]  dc ← ∇F_i(x) − c_i;  c_i ← c_i + dc
-        [II] dc ← (x − y)/Ση − c;  c_i ← c_i + dc
+        [I]  dc ← ∇F_i(x) − c_i
+        [II] dc ← (x − y)/Ση − c
         """
-        dc = v.whole(v.x) - v.c_i if self.option == "I" else (v.x - y) / v.travel - v.c
-        return {"dc": dc, "c_i": v.c_i + dc}
+        if self.increment == "derived":
+            return {}
+        return {"dc": v.whole(v.x) - v.c_i if self.option == "I" else (v.x - y) / v.travel - v.c}
+
+    def remember(self, sent: View, v: View) -> Named:
+        """
+        [sent]    c_i ← c_i + dc
+        [derived] c_i ← c_i − dx/Ση − c
+        """
+        if self.increment == "sent":
+            return {"c_i": v.c_i + sent.dc}
+        return {"c_i": v.c_i + (-sent.dx / v.travel - v.c)}
 
     def absorb(self, mean: View, v: View) -> Named:
-        """c ← c + (S/N)·mean(dc)"""
-        return {"c": v.c + v.S / v.N * mean.dc}
+        """
+        [sent]    c ← c + (S/N)·mean(dc)
+        [derived] c ← c + (S/N)·(−mean(dx/Ση) − c)
+        """
+        dc = mean.dc if self.increment == "sent" else -mean.dx_travel - v.c
+        return {"c": v.c + v.S / v.N * dc}
+
+    def equations(self, hook: str) -> tuple[str, ...]:
+        """What is derived is not sent."""
+        nothing = hook == "finish" and self.increment == "derived"
+        return () if nothing else super().equations(hook)
 
 
 @dataclass(frozen=True)
@@ -82,20 +111,40 @@ class Dual(Correction):
     """
 
     lam: float
+    increment: Increment = "derived"
     server, keep = ("h",), ("h_i",)
     references = ("feddyn",)
 
     def __post_init__(self) -> None:
         within(self, "lam", "(0, ∞)", "Leave the part out for no penalty.")
+        one_of(self, "increment", self.increment, "sent", "derived")
+        if self.increment == "sent":
+            object.__setattr__(self, "upload", ("dh",))
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + λ(w − x + h_i)"""
         return g.add((w - v.x).add_(v.h_i), alpha=self.lam)
 
     def finish(self, y: Vec, v: View) -> Named:
-        """h_i ← h_i + (y − x)"""
-        return {"h_i": v.h_i + (y - v.x)}
+        """[sent] dh ← y − x"""
+        return {"dh": y - v.x} if self.increment == "sent" else {}
+
+    def remember(self, sent: View, v: View) -> Named:
+        """
+        [derived] h_i ← h_i + dx
+        [sent]    h_i ← h_i + dh
+        """
+        return {"h_i": v.h_i + (sent.dx if self.increment == "derived" else sent.dh)}
 
     def absorb(self, mean: View, v: View) -> Named:
-        """h ← h + (S/N)·mean(dx)"""
-        return {"h": v.h + v.S / v.N * mean.dx}
+        """
+        [derived] h ← h + (S/N)·mean(dx)
+        [sent]    h ← h + (S/N)·mean(dh)
+        """
+        dh = mean.dx if self.increment == "derived" else mean.dh
+        return {"h": v.h + v.S / v.N * dh}
+
+    def equations(self, hook: str) -> tuple[str, ...]:
+        """What is derived is not sent."""
+        nothing = hook == "finish" and self.increment == "derived"
+        return () if nothing else super().equations(hook)

@@ -1,4 +1,4 @@
-"""How a client walks: steps or epochs, rate η(t, k, K), weight decay, clipping."""
+"""How a client walks: steps or epochs, rate η(t, k, K), momentum, weight decay, clipping."""
 
 from __future__ import annotations
 
@@ -38,13 +38,15 @@ class Falling:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class SGD(Local):
-    """Plain gradient steps at η = lr·lr_decay^t, without momentum, for so many steps or epochs."""
+    """Gradient steps at η = lr·lr_decay^t, for so many steps or epochs. Momentum starts anew in
+    every round."""
 
     lr: Rate
     lr_decay: float = 1.0
     steps: int | None = None
     epochs: int | None = None
     batch_size: int | None = None
+    momentum: float = 0.0
     weight_decay: float = 0.0
     decay: Literal["outside", "inside"] = "outside"  # of the correction
     clip: float | None = None
@@ -65,6 +67,9 @@ class SGD(Local):
             )
         if self.epochs is not None and self.batch_size is None:
             refuse(self, "batch_size", "a whole number ≥ 1, because epochs count batches")
+        within(self, "momentum", "[0, 1)")
+        if self.momentum:
+            object.__setattr__(self, "notes", ("velocity",))
         within(self, "weight_decay", "[0, ∞)")
         one_of(self, "decay", self.decay, "outside", "inside")
         if self.clip is not None:
@@ -90,6 +95,16 @@ class SGD(Local):
         """η_k ← lr(t, k, K)·lr_decay^t"""
         return [rate_at(self.lr, t, k, K) * self.lr_decay**t for k in range(K)]
 
+    def travel(self, rates: Sequence[float]) -> float:
+        """travel ← Ση_k·(1 + β + … + β^k): the way a constant gradient of length 1 would carry"""
+        if not self.momentum:
+            return sum(rates)
+        velocity = way = 0.0
+        for rate in rates:
+            velocity = self.momentum * velocity + 1
+            way += rate * velocity
+        return way
+
     def prepare(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g, data gradients clipped and decayed here if the modes say so"""
         if self.clip_scope == "data":
@@ -98,9 +113,15 @@ class SGD(Local):
         return g.add(w, alpha=self.weight_decay) if inside else g
 
     def step(self, w: Vec, g: Vec, v: View) -> tuple[Vec, Named]:
-        """w ← w − η(clip(g) + ω·w)"""
+        """velocity ← β·velocity + clip(g) + ω·w;  w ← w − η·velocity"""
         # g's length first, while g is in the cache.
         shorter = None if self.clip is None or self.clip_scope == "data" else shrink(g, self.clip)
+        if self.momentum:
+            g = g if shorter is None else g * shorter
+            outside = self.weight_decay and self.decay == "outside"
+            g = g.add(w, alpha=self.weight_decay) if outside else g
+            velocity = g.add(v.velocity, alpha=self.momentum)
+            return w.add(velocity, alpha=-v.lr), {"velocity": velocity}
         if not self.weight_decay or self.decay == "inside":
             if shorter is None:
                 return w.add(g, alpha=-v.lr), {}
@@ -111,7 +132,7 @@ class SGD(Local):
         return own.addcmul_(g, shorter, value=-v.lr), {}
 
     def equations(self, hook: str) -> tuple[str, ...]:
-        """Eight combinations are easier to assemble than to list."""
+        """Many combinations are easier to assemble than to list."""
         omega = " + ω·w" if self.weight_decay else ""
         data = self.clip is not None and self.clip_scope == "data"
         inside = omega if self.decay == "inside" else ""
@@ -120,6 +141,8 @@ class SGD(Local):
         if hook == "step":
             g = "clip(g)" if self.clip is not None and not data else "g"
             outside = omega if self.decay == "outside" else ""
+            if self.momentum:
+                return (f"velocity ← β·velocity + {g}{outside};  w ← w − η·velocity",)
             return (f"w ← w − η({g}{outside})" if outside else f"w ← w − η·{g}",)
         return super().equations(hook)
 
@@ -132,6 +155,7 @@ class LocalWork(TypedDict, total=False):
     steps: int | None
     epochs: int | None
     batch_size: int | None
+    momentum: float
     weight_decay: float
     decay: Literal["outside", "inside"]
     clip: float | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatfed.part import Objective, Oracle, View
+from flatfed.oracle import Oracle
+from flatfed.part import Objective, View
 from flatfed.vec import Vec
 
 

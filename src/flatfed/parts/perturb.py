@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 
 from flatfed.errors import CompositionError, one_of, within
-from flatfed.part import Oracle, Perturbation, View
+from flatfed.oracle import Oracle
+from flatfed.part import Perturbation, View
 from flatfed.vec import Named, Vec, ascend
 
 NO_ASCENT = "rho=0 switches the ascent off."

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flatfed.errors import FederationError, within
-from flatfed.part import Oracle, Part, View
+from flatfed.oracle import Oracle
+from flatfed.part import Part, View
 from flatfed.vec import Named, Vec
 
 
@@ -31,6 +32,7 @@ class RunningStatistics(Part):
 
     server, broadcast = ("buffers",), ("buffers",)
     notes, upload = ("buffers_i",), ("buffers_i",)
+    apart = ("buffers", "buffers_i")
 
     def init(self, name: str, x: Vec) -> Vec:
         if name == "buffers":

@@ -192,7 +192,8 @@ class _Running:
         model, shares, data = federation.model, federation.shares, federation.data
         buffers = model.b0.numel()
         sizes = {"buffers": buffers, "buffers_i": buffers} if buffers else {}
-        bill = method.bill(model.d, itemsize=model.x0.element_size(), **sizes)
+        width = model.x0.element_size()
+        bill = method.bill(model.d, itemsize=width, layout=model.layout, **sizes)
         found = heterogeneity(shares, data.train.targets, len(data.classes))
         listed = federation.N * len(data.classes) <= LISTED
         return {
