@@ -27,7 +27,7 @@ from flatfed.parts.topology import Star
 from flatfed.parts.track import PseudoGradient, RunningStatistics
 from flatfed.rounds import LocalData, client_round, one_round
 from flatfed.toy import cohort, trace
-from flatfed.vec import unit
+from flatfed.vec import length_of, unit
 from test_suite import Bystander
 
 LOCAL = SGD(lr=0.1, steps=2)
@@ -81,9 +81,18 @@ class Rounded(Compressor):
         sent = (100 * a).round().to(torch.int64)
         return (sent,), {"e_i": a - sent / 100}
 
-    def decode(self, sent, like):
+    def decode(self, sent, like, layout):
         """a ← sent/100"""
         return (sent[0] / 100).to(like.dtype)
+
+    def nbytes(self, layout, width):
+        return 8 * length_of(layout)
+
+    def nominal(self, layout, width):
+        return 64 * length_of(layout)
+
+    def entropy(self, sent, layout):
+        return 64 * length_of(layout)
 
 
 def test_a_compressor_is_an_axis_like_the_others() -> None:
@@ -257,7 +266,7 @@ def test_extra_gradients_of_a_round_go_through_the_objective() -> None:
     """Option I of SCAFFOLD under an objective that asks twice: 2·(K + 1) gradients."""
     method = replace(methods.scaffold(option="I", steps=2), objective=Doubly())
     assert [f for f in examine(method) if f.wrong] == []
-    assert {(K, gradients) for _, K, gradients in trace(method).counted} == {(2, 6), (3, 8)}
+    assert {(K, gradients) for _, K, gradients, _ in trace(method).counted} == {(2, 6), (3, 8)}
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,8 @@ def test_check_says_what_an_import_did(tmp_path, monkeypatch, source, message) -
 
 
 def test_every_method_can_be_weighted_by_samples() -> None:
-    for name in methods.CATALOGUE:
+    # One client must not count for more than another where its share is what noise hides.
+    for name in methods.CATALOGUE.keys() - {"dp-fedsam"}:
         out = flatfed("describe", name, "--set", "weights=samples")[1]
         assert "(means weighted by samples)" in out, name
 

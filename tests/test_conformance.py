@@ -54,6 +54,10 @@ def test_the_published_bill() -> None:
         "fedsmoo": (2, 2, 2, 2), "fedlesam": (1, 1, 1, 1), "fedlesam-s": (2, 2, 2, 1),
         "fedlesam-d": (1, 1, 2, 1), "fedtoga": (2, 1, 1, 2), "fedvssam": (2, 1, 0, 2),
         "fedswa": (1, 1, 0, 1), "fedmoswa": (2, 2, 1, 1), "fedmo": (2, 2, 1, 1),
+        "fednova": (1, 2, 0, 1), "fedgf": (3, 2, 0, 2), "fedgloss": (1, 1, 1, 2),
+        "fedwmsam": (4, 2, 1, 1),
+        "fedrcl": (1, 1, 0, 1), "fedgmt": (2, 1, 1, 1), "fedsol": (1, 1, 0, 2),
+        "dp-fedsam": (1, 1, 0, 2),
     }  # fmt: skip
     assert published.keys() == methods.CATALOGUE.keys()
     for name, expected in published.items():

@@ -8,11 +8,15 @@ from flatfed import methods
 from flatfed.parts.local import SGD
 
 SHARED = {
-    "lr": 0.1, "lr_decay": 0.998, "steps": None, "epochs": 5, "batch_size": 50,
+    "lr": 0.1, "lr_decay": 0.998, "steps": None, "epochs": 5, "batch_size": 50, "momentum": 0.0,
     "weight_decay": 1e-3, "decay": "outside", "clip": 10.0, "clip_scope": "direction",
 }  # fmt: skip
 INSIDE = {**SHARED, "decay": "inside"}
 SLOW = {**SHARED, "lr_decay": 0.9995}
+SMALL = {
+    **SHARED, "lr": 0.01, "lr_decay": 1.0, "epochs": 1, "batch_size": 64, "weight_decay": 4e-4,
+    "clip": None,
+}  # fmt: skip
 
 # name: (its own parameters, its local work); the spec's sections in order
 PAPERS = {
@@ -60,6 +64,31 @@ PAPERS = {
     "fedswa": ({"ratio": 0.1, "alpha": 1.5}, SHARED),
     "fedmoswa": ({"ratio": 0.1, "alpha": 1.5, "gamma": 0.2, "option": "II"}, SHARED),
     "fedmo": ({"gamma": 0.2, "option": "II"}, SHARED),
+    "fednova": ({"mu": 0.0, "weights": "samples"}, SHARED),
+    "fedgf": ({"rho": 0.05, "rho_g": None, "threshold": 0.2, "window": 30}, SMALL),
+    "fedgloss": (
+        {"rho_s": 0.15, "rho_l": 0.15, "lam": 0.1, "rho_0": 0.001, "rise": 2000, "global_lr": 1.0},
+        SMALL,
+    ),
+    "fedrcl": (
+        {"tau": 0.05, "threshold": 0.7, "pairs": "hardest", "contrast": 1.0, "relax": 1.0,
+         "epoch_decay": 0.998}, SHARED,
+    ),
+    "fedgmt": (
+        {"alpha": 0.95, "gamma": 1.0, "tau": 3.0, "lam": 0.1, "weights": "samples"},
+        {**SHARED, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5},
+    ),
+    "fedsol": (
+        {"rho": 1.0, "tau": 3.0, "strength": "adaptive", "weights": "samples"},
+        {**SHARED, "lr": 0.01, "lr_decay": 0.99, "momentum": 0.9, "weight_decay": 1e-5,
+         "clip": None},
+    ),
+    "dp-fedsam": (
+        {"rho": 0.5, "ascent": "adaptive", "bound": 0.2, "sigma": 0.95, "delta": None,
+         "weights": "uniform"},
+        {**SHARED, "epochs": 30, "momentum": 0.5, "weight_decay": 5e-4, "clip": None},
+    ),
+    "fedwmsam": ({"rho": 0.01, "alpha": 0.1, "anchor_scale": "one", "global_lr": 1.0}, SHARED),
 }  # fmt: skip
 
 
@@ -73,5 +102,9 @@ def test_a_method_by_its_name_alone_has_its_papers_settings(name) -> None:
     if name in ("fedswa", "fedmoswa"):  # the same rate, falling within the round
         falling = walk["lr"]
         assert (falling.lr, falling.ratio) == (0.1, 0.1)
+        walk["lr"] = falling.lr
+    if name == "fedrcl":  # falling from epoch to epoch
+        falling = walk["lr"]
+        assert (falling.lr, falling.factor, falling.epochs) == (0.1, 0.998, 5)
         walk["lr"] = falling.lr
     assert walk == local

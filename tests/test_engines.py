@@ -63,7 +63,8 @@ def play(engine, method, federation, store, scratch, rounds=3, seed=5) -> Played
     played = Played([], [], {}, [], [])
     with engine.open(Task(method, federation, seed, store, scratch, engine.timeout)) as crew:
         for t in range(rounds):
-            work = [Work(i, t, ledger.get(i)) for i in range(t % 2, N, 1 + t % 2)]
+            cohort = range(t % 2, N, 1 + t % 2)
+            work = [Work(i, t, ledger.get(i), len(cohort)) for i in cohort]
             mean = Mean(method, state, mean_samples=federation.mean_samples)
             replies = crew.train(broadcast(method, state, t, N), work)
             for one, reply in zip(work, replies, strict=True):
@@ -78,7 +79,7 @@ def play(engine, method, federation, store, scratch, rounds=3, seed=5) -> Played
                 }
                 played.uploads.append((reply.upload.K, reply.upload.samples, vectors))
                 played.tallies.append(replace(reply.tally, deadline=0.0))
-            state = server_round(method, state, mean.result(), t, N)
+            state = server_round(method, state, mean.result(), t, N, drawn=len(cohort))
             played.states.append(state)
             played.scores.append(crew.evaluate(method.result(state), state.get("buffers")))
     played.kept = {client: store.read(client, t) for client, t in ledger.items()}
@@ -90,8 +91,9 @@ def written_down(method, federation, rounds=3, seed=5) -> tuple[list, dict]:
     model, N = federation.model, federation.N
     state, kept, states = method.start(model.x0), {}, []
     for t in range(rounds):
+        drawn = range(t % 2, N, 1 + t % 2)
         cohort = [
-            federation.local_data(i, t, method.local, seed=seed) for i in range(t % 2, N, 1 + t % 2)
+            federation.local_data(i, t, method.local, seed=seed, drawn=len(drawn)) for i in drawn
         ]
         mean_samples = federation.mean_samples
         state, kept = one_round(method, state, kept, cohort, t, N, mean_samples=mean_samples)

@@ -214,7 +214,7 @@ def test_a_composition_that_lacks_a_vector() -> None:
     with says(
         CompositionError,
         "TrajectorySAM needs 'delta' from the server, but no part of this method owns it.",
-        "Parts that own 'delta': Trajectory, PseudoGradient.",
+        "Parts that own 'delta': Trajectory, PseudoGradient, UphillStart.",
         "Add one, for example: Method(..., also=(Trajectory(),)).",
     ):
         Method(local=LOCAL, perturb=TrajectorySAM(rho=0.05, kappa=1.0))
@@ -224,7 +224,7 @@ def test_a_server_update_that_lacks_a_vector() -> None:
     with says(
         CompositionError,
         "DualAverage reads 'h' on the server, but no part of this method owns it.",
-        "Parts that own 'h': Dual.",
+        "Parts that own 'h': Dual, LinearDual.",
         "Add one, for example: Method(..., correct=(Dual(...),)).",
     ):
         Method(local=LOCAL, server=DualAverage())
@@ -307,7 +307,7 @@ def test_a_mean_nobody_computes() -> None:
 def test_a_part_on_the_wrong_axis() -> None:
     with says(
         CompositionError,
-        "perturb=Dual(lam=1.0) is no Perturbation, which is what goes there.",
+        "perturb=Dual(lam=1.0, increment='derived') is no Perturbation, which is what goes there.",
         "It belongs in correct.",
     ):
         Method(local=LOCAL, perturb=Dual(1.0))
@@ -325,8 +325,8 @@ def test_a_part_on_the_wrong_axis() -> None:
         Method(local=LOCAL, server=0.9)
     with says(
         CompositionError,
-        "correct=Dual(lam=1.0) is no tuple, expected a tuple of Corrections.",
-        "Write correct=(Dual(lam=1.0),).",
+        "correct=Dual(lam=1.0, increment='derived') is no tuple, expected a tuple of Corrections.",
+        "Write correct=(Dual(lam=1.0, increment='derived'),).",
     ):
         Method(local=LOCAL, correct=Dual(1.0))
 
@@ -345,7 +345,9 @@ def test_an_unknown_method() -> None:
         methods.build("fedtogga")
     lines = str(error.value).splitlines()
     assert lines[0] == "'fedtogga' is no method of flatfed."
-    assert lines[1].startswith("Did you mean 'fedtoga'? Known: fedacg, fedadam, ")
+    assert lines[1].startswith(
+        "Did you mean 'fedtoga'? Known: dp-fedsam, dynafed, fedacg, fedadam, "
+    )
 
 
 def test_an_unknown_key() -> None:
@@ -417,7 +419,7 @@ def test_an_upload_of_another_model() -> None:
     upload, _ = client_round(method, {"x": torch.zeros(3)}, {}, data([0.0, 1.0, 2.0]), 0)
     with says(
         FederationError,
-        "Client 0 sent dx with shape (3,), expected (2,).",
+        "Client 0 sent dx with 3 elements, expected 2.",
         "It trained another model: check its configuration.",
     ):
         Mean(method, method.start(X)).add(upload)
@@ -508,8 +510,8 @@ def test_a_part_that_reads_what_it_did_not_declare() -> None:
         UndeclaredName,
         "Blend reads v.beta without declaring it.",
         "It may read: delta, x.",
-        "Declare it in one of the part's tuples: server, broadcast, uses, keep, notes, upload, "
-        "means, asks.",
+        "Declare it in one of the part's tuples: server, broadcast, push, uses, keep, notes, "
+        "upload, means, asks.",
     ):
         _ = View("Blend", {"x": X, "delta": X}).beta
 
@@ -663,7 +665,7 @@ def test_a_name_that_one_part_reads_twice() -> None:
     with pytest.raises(CompositionError) as error:
         Method(local=LOCAL, correct=(ControlVariates(),), also=(Twice(),))
     assert str(error.value).splitlines() == [
-        "Twice declares 'c' 2 times among broadcast, keep and notes, expected once.",
+        "Twice declares 'c' 2 times among broadcast, push, keep and notes, expected once.",
         "v.c could only be one of them: rename the others.",
     ]
 
@@ -745,11 +747,12 @@ class Packing(Dense):
         return a, {}
 
 
-@pytest.mark.parametrize("kind", ["server", "broadcast", "uses", "notes", "upload"])
+@pytest.mark.parametrize("kind", ["broadcast", "push", "uses", "notes", "upload"])
 def test_a_compressor_that_declares_more_than_what_it_keeps(kind) -> None:
     with says(
         CompositionError,
-        f"Packing declares {kind}=('q',), expected a compressor to declare nothing but keep.",
+        f"Packing declares {kind}=('q',), expected a compressor to declare nothing but keep and "
+        "server.",
         "Put what it shares into a part of its own: Method(..., also=(...,)).",
     ):
         Method(local=LOCAL, compress=Packing(kind))
@@ -820,7 +823,7 @@ def test_sample_weights_without_the_mean_count_of_everybody() -> None:
     with says(
         UndeclaredName,
         "ControlVariates reads v.S, which is not known here.",
-        "It may read: N, c, t, x.",
+        "It may read: N, c, seed, t, x.",
         "It is from absorb on; with weights='samples', give Mean or one_round mean_samples, the "
         "mean of n_i over all N clients.",
     ):

@@ -14,7 +14,7 @@ SOURCE = Path(flatfed.__file__).parent
 LEVELS = {
     "vec": 0, "errors": 0, "references": 0, "memory": 0, "bill": 0,
     "oracle": 0.5, "module": 0.5, "part": 1, "flatmodel": 1, "disk": 1, "dotted": 1,
-    "parts": 2, "composition": 2, "data": 2, "models": 2, "bits": 1, "blocks": 1,
+    "privacy": 1, "parts": 2, "composition": 2, "data": 2, "models": 2, "bits": 1, "blocks": 1,
     "box": 3, "method": 3,
     "mean": 4, "methods": 4, "views": 4,
     "rounds": 5,
@@ -31,9 +31,9 @@ TORCH = {"flatmodel", "module", "bits", "blocks", "check", "toy", "batches", "fe
          "training", "run", "bench"}  # fmt: skip
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
-PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "feddyn", "fedcm", "feddc",
-          "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "fedacg", "fedlesam", "fedtoga",
-          "fedswa", "fedvssam"]  # fmt: skip
+PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "fednova", "feddyn", "fedcm", "feddc",
+          "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dp_fedsam", "fedacg", "fedrcl", "fedsol", "fedlesam", "fedgf",
+          "fedtoga", "fedgloss", "fedgmt", "fedswa", "fedwmsam", "fedvssam"]  # fmt: skip
 
 
 def imports(path: Path, *, top_only: bool = False) -> set[str]:

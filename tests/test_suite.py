@@ -67,6 +67,7 @@ class Bystander(Correction):
 @dataclass(frozen=True)
 class Short(Bystander):
     upload, server = ("total",), ("sum",)
+    apart = ("total", "sum")  # and not in scalars, which the bill would know
 
     def init(self, name, x):
         return torch.zeros_like(x[:1])
@@ -340,7 +341,7 @@ def test_the_suite_catches_what_does_not_pickle() -> None:
 def test_an_undeclared_read_names_what_may_be_read() -> None:
     with pytest.raises(UndeclaredName, match=r"Reader reads v\.c without declaring it") as error:
         trace(Method(correct=(Reader(),), local=LOCAL))
-    assert "It may read: K, k, layout, lr, t, travel, x." in str(error.value)
+    assert "It may read: K, batch, drawn, k, layout, lr, seed, t, travel, x." in str(error.value)
     assert len(str(error.value).splitlines()) <= 3
 
 
@@ -531,5 +532,5 @@ class Widening(Bystander):
 
 def test_the_suite_catches_an_upload_of_another_precision() -> None:
     wrong = found_with(Widening())
-    message = wrong["vectors keep the model's type and shape"]
-    assert message.startswith("client 0's upload['dz'] is torch.float64, expected torch.float32")
+    message = wrong["its hooks run on a toy federation"]
+    assert message.startswith("Widening sends 'dz' as torch.float64 of shape (3,), expected torch.")

@@ -113,7 +113,9 @@ def test_bytes_and_gradients_are_those_of_the_bill(images, name) -> None:
     bill = method.bill(fed.model.d)
     assert (record.bytes_up, record.bytes_down) == (4 * bill.bytes_up, 4 * bill.bytes_down)
     if not bill.gradients_per_round:
-        assert record.gradients == 4 * 3 * bill.gradients_per_step
+        least, most = bill.gradients_least, bill.gradients_per_step
+        assert 4 * 3 * least <= record.gradients <= 4 * 3 * most
+    assert record.forwards == 4 * 3 * bill.forwards_per_step
 
 
 def test_running_statistics_travel_and_are_averaged(images) -> None:

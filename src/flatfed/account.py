@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from torch import Tensor
+
 from flatfed.engines.engine import Reply
 from flatfed.federation import Federation
 from flatfed.flatmodel import FlatModel
@@ -79,6 +81,10 @@ class Bench:
     @property
     def classes(self) -> int:
         return len(self.federation.data.classes)
+
+    def ready(self, inputs: Tensor) -> Tensor:
+        """Inputs as the data set has them, as the model takes them."""
+        return self.federation.prepare(inputs, None)
 
     def spent(self, gradients: int) -> None:
         """So many mini-batch gradients more."""

@@ -167,6 +167,11 @@ class StepOracle:
         return BatchAt(turn, (inputs, targets), seed)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return self._steps.turn.federation.data.shape
+
+    @property
     def layout(self) -> Layout:
         """Where the module's tensors lie in the vector."""
         return self._steps.turn.federation.model.layout
@@ -199,6 +204,11 @@ class BatchAt:
     def on(self, inputs: Tensor, targets: Tensor) -> Oracle:
         """The same model's gradient on other samples."""
         return BatchAt(self.turn, (inputs, targets), self.seed)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        return self.turn.federation.data.shape
 
 
 class Whole:

@@ -261,6 +261,10 @@ class BatchOracle:
         return BatchOracle(self.model, (inputs, targets), self.seed)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.batch[0].shape[1:])
+
+    @property
     def layout(self) -> Layout:
         """Where the module's tensors lie in the vector."""
         return self.model.layout

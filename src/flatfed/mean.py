@@ -104,17 +104,19 @@ class Mean:
                 f"{', '.join(self._method.uploads)}.\nIt runs another method: check its "
                 "configuration."
             )
-        like = self._x
-        if name in self._method.apart:
-            like = self._x.new_empty(upload.lengths[name])
-        how = self._method.compressor(name)
-        vector = how.decode(upload.vectors[name], like, self._layout)
-        expected = self._x if name == "dx" else self._sums.get(name, vector)
-        if vector.shape != expected.shape:
+        length = upload.lengths[name]
+        like = self._x.new_empty(length) if name in self._method.apart else self._x
+        expected = self._sums.get(name, like).numel()
+        if length != expected:
             raise FederationError(
-                f"Client {client} sent {name} with shape {tuple(vector.shape)}, expected "
-                f"{tuple(expected.shape)}.\nIt trained another model: check its configuration."
+                f"Client {client} sent {name} with {length} elements, expected {expected}.\n"
+                "It trained another model: check its configuration."
             )
+        how = self._method.compressor(name)
+        try:
+            vector = how.decode(upload.vectors[name], like, self._layout)
+        except FederationError as error:
+            raise FederationError(f"Client {client}'s {name}: {error}") from None
         if bad := non_finite(vector):
             raise NonFiniteError(
                 f"Client {client} sent {name} with {bad} of {vector.numel()} elements NaN or "

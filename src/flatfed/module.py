@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from flatfed.errors import ModelError
+from flatfed.errors import ModelError, nearest
 
 
 def own_copy(module: nn.Module) -> nn.Module:
@@ -73,7 +73,15 @@ def features_into(seen: list[Tensor], module: nn.Module) -> Iterator[None]:
         )
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        seen.append(inputs[0])
+        # What works in place would cut off the very tensor that is noted.
+        seen.append(inputs[0].clone() if getattr(layer, "inplace", False) else inputs[0])
+
+    for name in named:
+        if name not in layers:
+            raise ModelError(
+                f"{type(module).__name__}.feature_layers names {name!r}, expected one of its "
+                f"modules.\n{nearest(str(name), filter(None, layers))}"
+            )
 
     hooks = [layers[name].register_forward_pre_hook(note) for name in named]
     try:

@@ -45,6 +45,11 @@ class Samples(Oracle, Protocol):
         """The same model's gradient on other samples."""
         ...
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one input."""
+        ...
+
 
 class Workbench(Protocol):
     """What the server computes with, where a method lets it train."""
@@ -59,6 +64,10 @@ class Workbench(Protocol):
 
     @property
     def classes(self) -> int: ...
+
+    def ready(self, inputs: Tensor) -> Tensor:
+        """Inputs as the data set has them, as the model takes them."""
+        ...
 
     def spent(self, gradients: int) -> None:
         """So many mini-batch gradients more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
 from flatfed.errors import UndeclaredName
@@ -70,6 +71,16 @@ class View:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"Views are read-only: return {{{name!r}: ...}} from the hook.")
+
+
+def brief(part: object) -> str:
+    """A part as it would be written: what is left at its default is left out."""
+    shown = [
+        f"{f.name}={value!r}"
+        for f in fields(part)  # type: ignore[arg-type]  # parts are dataclasses
+        if (value := getattr(part, f.name)) != f.default
+    ]
+    return f"{type(part).__name__}({', '.join(shown)})"
 
 
 _LABELLED = re.compile(r"^(?:\[([^]]*)\])?(.*)$")  # [a field's value] equation

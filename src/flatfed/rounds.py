@@ -15,7 +15,7 @@ from flatfed.method import Method
 from flatfed.oracle import Oracle, Workbench
 from flatfed.part import Compressor, Part, View
 from flatfed.vec import Layout, Named, Vec
-from flatfed.views import ClientSight, ServerSight, declared, missing_upload
+from flatfed.views import ClientSight, ServerSight, declared, refuse_upload
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -99,8 +99,7 @@ def client_round(
         vectors: dict[str, tuple[Tensor, ...]] = {}
         arrived: dict[str, Vec] = {}
         for name in method.uploads:
-            if name not in done:
-                raise missing_upload(method, name)
+            refuse_upload(method, name, done.get(name), x)
             part = compressor = method.compressor(name)
             view = seen.encoding(name, done[name])
             vectors[name], new = compressor.encode(done[name], view)

@@ -73,6 +73,11 @@ class LocalSection(Section):
     clip_scope: Literal["direction", "data"] | None = None
 
 
+class CompressSection(Open):
+    name: str = "none"
+    kept: Literal["exact", "synced"] = "exact"
+
+
 class CohortSection(Section):
     size: int | None = None
     fraction: float | None = None
@@ -94,6 +99,7 @@ class Spec(Section):
     model: ModelSection = ModelSection()
     method: MethodSection = MethodSection()
     local: LocalSection = LocalSection()
+    compress: CompressSection = CompressSection()
     cohort: CohortSection = CohortSection()
     engine: EngineSection = EngineSection()
     methods: dict[str, dict[str, Any]] = {}  # settings of each, when they are compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +58,8 @@ class Quadratic:
         self.forwards += 1
         return self._samples.outputs(w)
 
+    shape: ClassVar[tuple[int, ...]] = (1,)
+
     def on(self, inputs: Tensor, targets: Tensor) -> Oracle:
         other = self._samples.on(inputs, targets)
         return lambda w: self._answer(other(w))
@@ -93,6 +95,9 @@ class Bench:
     model: FlatModel
     shape: tuple[int, ...] = (1,)
     classes: int = D
+
+    def ready(self, inputs: Tensor) -> Tensor:
+        return inputs
 
     def spent(self, gradients: int) -> None:
         """Nobody pays."""

@@ -194,10 +194,21 @@ def declared(part: Part, new: Named, allowed: Iterable[str]) -> Named:
     return new
 
 
-def missing_upload(method: Method, name: str) -> CompositionError:
-    """Why an upload that was declared cannot be sent."""
-    owner = next(type(part).__name__ for owned, part in method.owned("upload") if owned == name)
-    return CompositionError(
-        f"{owner} declares upload {name!r}, but its finish returned no {name!r}.\n"
-        f"Return {{{name!r}: ...}} from {owner}.finish, or take it out of upload."
+def refuse_upload(method: Method, name: str, vector: Vec | None, x: Vec) -> None:
+    """Say why an upload that was declared cannot be sent, if it cannot."""
+    own_length = name in method.apart
+    if vector is not None and vector.dtype == x.dtype and (own_length or vector.shape == x.shape):
+        return
+    owners = (type(part).__name__ for owned, part in method.owned("upload") if owned == name)
+    owner = next(owners, type(method.local).__name__)
+    if vector is None:
+        raise CompositionError(
+            f"{owner} declares upload {name!r}, but its finish returned no {name!r}.\n"
+            f"Return {{{name!r}: ...}} from {owner}.finish, or take it out of upload."
+        )
+    raise CompositionError(
+        f"{owner} sends {name!r} as {vector.dtype} of shape {tuple(vector.shape)}, expected "
+        f"{x.dtype}{'' if own_length else f' of shape {tuple(x.shape)}'} like the model.\n"
+        "Make new vectors from old ones (x.new_zeros); one of another length is declared in apart, "
+        "or in scalars."
     )

@@ -18,6 +18,8 @@ from typing import Any
 
 from flatfed.errors import SpecError, nearest
 from flatfed.method import Method
+from flatfed.methods.dynafed import dynafed
+from flatfed.methods.dp_fedsam import dp_fedsam
 from flatfed.methods.fedacg import fedacg
 from flatfed.methods.fedasam import fedasam
 from flatfed.methods.fedavg import fedavg
@@ -26,15 +28,23 @@ from flatfed.methods.fedcm import fedcm
 from flatfed.methods.feddc import feddc
 from flatfed.methods.feddyn import feddyn
 from flatfed.methods.fedgamma import fedgamma
+from flatfed.methods.fedgf import fedgf
+from flatfed.methods.fedgloss import fedgloss
+from flatfed.methods.fedgmt import fedgmt
 from flatfed.methods.fedlesam import fedlesam, fedlesam_d, fedlesam_s
+from flatfed.methods.fednova import fednova
 from flatfed.methods.fedopt import fedadam, fedyogi
 from flatfed.methods.fedprox import fedprox
+from flatfed.methods.fedrcl import fedrcl
 from flatfed.methods.fedsam import fedsam, mofedsam
 from flatfed.methods.fedsmoo import fedsmoo
+from flatfed.methods.fedsol import fedsol
 from flatfed.methods.fedspeed import fedspeed
 from flatfed.methods.fedswa import fedmo, fedmoswa, fedswa
+from flatfed.methods.fedsynsam import fedsynsam
 from flatfed.methods.fedtoga import fedtoga
 from flatfed.methods.fedvssam import fedvssam
+from flatfed.methods.fedwmsam import fedwmsam
 from flatfed.methods.scaffold import scaffold
 from flatfed.parts.local import LocalWork
 
@@ -44,6 +54,7 @@ CATALOGUE: dict[str, Callable[..., Method]] = {
     "fedprox": fedprox,
     "fedadam": fedadam,
     "fedyogi": fedyogi,
+    "fednova": fednova,
     "scaffold": scaffold,
     "fedcm": fedcm,
     "feddyn": feddyn,
@@ -55,14 +66,23 @@ CATALOGUE: dict[str, Callable[..., Method]] = {
     "fedspeed": fedspeed,
     "fedgamma": fedgamma,
     "fedsmoo": fedsmoo,
+    "dp-fedsam": dp_fedsam,
+    "fedrcl": fedrcl,
+    "fedsol": fedsol,
     "fedlesam": fedlesam,
     "fedlesam-s": fedlesam_s,
     "fedlesam-d": fedlesam_d,
+    "fedgf": fedgf,
     "fedtoga": fedtoga,
+    "fedgloss": fedgloss,
     "fedvssam": fedvssam,
+    "fedgmt": fedgmt,
     "fedswa": fedswa,
     "fedmoswa": fedmoswa,
     "fedmo": fedmo,
+    "dynafed": dynafed,
+    "fedsynsam": fedsynsam,
+    "fedwmsam": fedwmsam,
 }
 
 __all__ = ["CATALOGUE", "build", "parameters", *(f.__name__ for f in CATALOGUE.values())]

@@ -8,7 +8,7 @@ from math import ceil
 from typing import Literal, TypeAlias, TypedDict
 
 from flatfed.errors import CompositionError, SpecError, nearest, one_of, refuse, whole, within
-from flatfed.part import Local, View
+from flatfed.part import Local, View, brief
 from flatfed.vec import Named, Vec, clip, shrink
 
 Rate: TypeAlias = float | Callable[[int, int, int], float]  # η, or η(t, k, K)
@@ -76,12 +76,7 @@ class SGD(Local):
             within(self, "clip", "(0, ∞)", "None clips nothing.")
         one_of(self, "clip_scope", self.clip_scope, "direction", "data")
 
-    def __repr__(self) -> str:
-        """As it would be written: what is left at its default is left out."""
-        said = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name != "lr")
-        defaults = {f.name: f.default for f in fields(self)}
-        rest = "".join(f", {name}={value!r}" for name, value in said if value != defaults[name])
-        return f"SGD(lr={self.lr!r}{rest})"
+    __repr__ = brief
 
     def steps_for(self, samples: int) -> int:
         """K ← steps, or epochs·⌈samples/batch_size⌉: the short last batch counts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from flatfed import methods, models
@@ -17,6 +18,8 @@ from flatfed.errors import SpecError, nearest
 from flatfed.federation import Federation
 from flatfed.flatmodel import FlatModel
 from flatfed.method import Method
+from flatfed.part import Compressor
+from flatfed.parts import compressors
 from flatfed.parts.local import SGD, Falling
 from flatfed.spec import Spec
 from flatfed.training import Training
@@ -47,7 +50,19 @@ def method_of(spec: Spec) -> Method:
             raise SpecError(f"[method] has no key {key!r}.\nIt is one of [local]: put it there.")
         if key not in known:
             raise SpecError(f"[method] {name} has no key {key!r}.\n{nearest(key, known)}")
-    return methods.build(name, **settings, **spec.local.model_dump(exclude_unset=True))
+    method = methods.build(name, **settings, **spec.local.model_dump(exclude_unset=True))
+    return replace(method, compress=compressor_of(spec), kept=spec.compress.kept)
+
+
+def compressor_of(spec: Spec) -> Compressor:
+    """What [compress] names."""
+    name, settings = spec.compress.name, spec.compress.settings
+    known = compressors.parameters(name)
+    for key in settings:
+        if key not in known:
+            listed = nearest(key, {*known, *type(spec.compress).model_fields})
+            raise SpecError(f"[compress] {name} has no key {key!r}.\n{listed}")
+    return compressors.build(name, **settings)
 
 
 def data_of(spec: Spec) -> DataSet:
@@ -130,6 +145,7 @@ def completed(spec: Spec, method: Method) -> Spec:
     tables: Mapping[str, Mapping[str, Any]] = {
         "method": {**own, "weights": method.weights, **spec.method.settings},
         "local": {**local, "lr": rate},
+        "compress": {**compressors.parameters(spec.compress.name), **spec.compress.settings},
         "data": {**partition.parameters(spec.data.partition), **spec.data.settings},
     }
     return spec.replaced(**tables)

@@ -45,6 +45,11 @@ class Live:
             self._progress.console.print(line, highlight=False, markup=False)
         self._progress.update(self._task, completed=record.round + 1, said=str(self._seen))
 
+    def tell(self, what: str, done: int, total: int) -> None:
+        """In place of the accuracy, while it takes."""
+        assert self._task is not None
+        self._progress.update(self._task, said=f"{what} {done}/{total}")
+
     def end(self, status: str) -> None:
         self._progress.stop()
 

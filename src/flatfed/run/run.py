@@ -107,6 +107,7 @@ class _Running:
 
     def finish(self, watchers: Watchers) -> Result:
         """All the rounds that are left."""
+        self.training = replace(self.training, tell=watchers.tell)
         watchers.begin(self.training, History(self.history))
         try:
             self._status("running")

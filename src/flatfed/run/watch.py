@@ -45,6 +45,10 @@ class Watchers:
     def end(self, status: str) -> None:
         self._tell(lambda watcher: watcher.end(status))
 
+    def tell(self, what: str, done: int, total: int) -> None:
+        """How far the server has come with a long piece of work, to those who want to know."""
+        self._tell(lambda watcher: getattr(watcher, "tell", _nothing)(what, done, total))
+
     def _tell(self, what: Callable[[Watcher], None]) -> None:
         for watcher in [*self._watchers]:
             try:
@@ -52,6 +56,10 @@ class Watchers:
             except Exception as error:  # a tracker's server may fail in any way
                 self._watchers.remove(watcher)
                 print(f"flatfed: {watcher} watches no longer: {error!r}", file=sys.stderr)
+
+
+def _nothing(what: str, done: int, total: int) -> None:
+    """A tracker does not care."""
 
 
 Log: TypeAlias = Callable[[dict[str, float], int], object]  # numbers by name, of round t

@@ -1,0 +1,124 @@
+"""FedSynSAM's Table II on Fashion-MNIST: ten clients, one class each, compressed uploads.
+
+    python benchmarks/fedsynsam_table.py OUT [--methods a,b] [--jobs 2]
+
+For every method and compressor: the whole grid of learning rates and radii for 100 rounds, its
+best three for 300 rounds, the best of those with three seeds. Every cell is a run's folder under
+OUT; what is finished is not run again. Prints the table, and writes it to OUT/table.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+
+from flatfed.run.folder import RunFolder
+from flatfed.run.run import run
+from flatfed.spec import Spec
+
+SPEC = Path(__file__).parent / "specs" / "mlp.toml"
+RATES = (0.01, 0.05, 0.1, 0.5)
+RADII = (0.001, 0.01, 0.05, 0.1, 0.5)
+COMPRESSORS: dict[str, dict[str, Any]] = {
+    "qsgd4": {"name": "qsgd", "bits": 4},
+    "topk0.1": {"name": "topk", "fraction": 0.1},
+}
+METHODS: dict[str, dict[str, Any]] = {
+    "fedavg": {},
+    "dynafed": {},
+    "fedsam": {},
+    "fedlesam": {"reference": "last_round"},
+    "fedsmoo": {},
+    "fedgamma": {},
+    "fedlesam-s": {"reference": "last_round"},
+    "fedlesam-d": {"reference": "last_round", "increment": "sent"},
+    "fedsynsam": {},
+}
+UNTUNED = ("fedavg", "dynafed")  # no radius
+
+Cell = tuple[str, str, float, float | None, int, int]  # compressor, method, lr, rho, rounds, seed
+
+
+def spec_of(cell: Cell) -> Spec:
+    compressor, method, lr, rho, rounds, seed = cell
+    radius = {} if rho is None else {"rho": rho}
+    return Spec.read(SPEC).replaced(
+        run={"rounds": rounds, "seed": seed, "evaluate_every": 5},
+        method={"name": method, **METHODS[method], **radius},
+        local={"lr": lr},
+        compress=COMPRESSORS[compressor],
+        engine={"workers": 1},
+    )
+
+
+def folder_of(out: Path, cell: Cell) -> Path:
+    compressor, method, lr, rho, rounds, seed = cell
+    return out / compressor / method / f"lr{lr:g}-rho{rho or 0:g}-{rounds}-{seed}"
+
+
+def run_cell(out: Path, cell: Cell) -> float:
+    """The accuracy a cell ends with: the mean of its last three evaluations; 0 if it diverged."""
+    torch.set_num_threads(1)
+    folder = RunFolder(folder_of(out, cell))
+    if not (folder.exists and folder.manifest()["status"] in ("finished", "failed")):
+        try:
+            run(spec_of(cell), out=folder.path, resume=folder.exists)
+        except Exception as error:  # a rate that is too high ends in NaN: that is its result
+            print(f"{folder.path.name}: {str(error).splitlines()[0]}", flush=True)
+    if folder.manifest()["status"] != "finished":
+        return 0.0
+    return mean([accuracy for _, accuracy in folder.history().measured][-3:])
+
+
+def best(out: Path, pool: ProcessPoolExecutor, cells: Iterable[Cell], count: int) -> list[Cell]:
+    cells = list(cells)
+    found = list(pool.map(run_cell, [out] * len(cells), cells))
+    ranked = sorted(zip(found, cells, strict=True), key=lambda pair: -pair[0])
+    for accuracy, (_, method, lr, rho, rounds, _seed) in ranked[:count]:
+        print(f"  {method} lr={lr} rho={rho} {rounds} rounds: {100 * accuracy:.2f}", flush=True)
+    return [cell for _, cell in ranked[:count]]
+
+
+def tune(out: Path, pool: ProcessPoolExecutor, compressor: str, method: str) -> dict[str, Any]:
+    radii = (None,) if method in UNTUNED else RADII
+    print(f"{compressor} {method}", flush=True)
+    grid = [(compressor, method, lr, rho, 100, 0) for lr, rho in product(RATES, radii)]
+    three = [(*cell[:4], 300, 0) for cell in best(out, pool, grid, 3)]
+    ((_, _, lr, rho, _, _),) = best(out, pool, three, 1)
+    seeds = [(compressor, method, lr, rho, 300, seed) for seed in (0, 1, 2)]
+    list(pool.map(run_cell, [out] * 3, seeds))
+    ended = [RunFolder(folder_of(out, cell)).history() for cell in seeds]
+    final = [100 * history.accuracy for history in ended if history.accuracy is not None]
+    return {
+        "compressor": compressor, "method": method, "lr": lr, "rho": rho, "final": final,
+        "mean": mean(final), "deviation": stdev(final), "best": [100 * h.best for h in ended],
+        "bytes_up": ended[0].total("bytes_up"), "gradients": ended[0].total("gradients"),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--compressors", default=",".join(COMPRESSORS))
+    parser.add_argument("--jobs", type=int, default=2)
+    args = parser.parse_args()
+    rows = []
+    with ProcessPoolExecutor(args.jobs) as pool:
+        for method, compressor in product(args.methods.split(","), args.compressors.split(",")):
+            rows.append(tune(args.out, pool, compressor, method))
+            row = rows[-1]
+            print(f"{method} {compressor}: {row['mean']:.2f} ± {row['deviation']:.2f}", flush=True)
+            (args.out / "table.json").write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()
