@@ -1,10 +1,11 @@
 """FedSynSAM's Table II on Fashion-MNIST: ten clients, one class each, compressed uploads.
 
-    python benchmarks/fedsynsam_table.py OUT [--methods a,b] [--jobs 2]
+    python benchmarks/fedsynsam_table.py OUT [--methods a,b] [--compressors a,b] [--jobs 2]
 
-For every method and compressor: the whole grid of learning rates and radii for 100 rounds, its
-best three for 300 rounds, the best of those with three seeds. Every cell is a run's folder under
-OUT; what is finished is not run again. Prints the table, and writes it to OUT/table.json.
+Learning rate and radius are chosen on the paper's grids, for every method and compressor: the rate
+at radius 0.05, the radius at that rate, the rate once more at that radius, all for 100 rounds; the
+best two for 300; the best of them with three seeds. Every cell is a run's folder under OUT; what is
+finished is not run again. Prints the table, and writes it to OUT/table.json.
 """
 
 from __future__ import annotations
@@ -88,18 +89,27 @@ def best(out: Path, pool: ProcessPoolExecutor, cells: Iterable[Cell], count: int
 
 
 def tune(out: Path, pool: ProcessPoolExecutor, compressor: str, method: str) -> dict[str, Any]:
-    radii = (None,) if method in UNTUNED else RADII
     print(f"{compressor} {method}", flush=True)
-    grid = [(compressor, method, lr, rho, 100, 0) for lr, rho in product(RATES, radii)]
-    three = [(*cell[:4], 300, 0) for cell in best(out, pool, grid, 3)]
-    ((_, _, lr, rho, _, _),) = best(out, pool, three, 1)
+    first = None if method in UNTUNED else 0.05
+    tried = [(compressor, method, lr, first, 100, 0) for lr in RATES]
+    if first is not None:
+        ((_, _, lr, _, _, _),) = best(out, pool, tried, 1)
+        tried += [(compressor, method, lr, rho, 100, 0) for rho in RADII if rho != first]
+        ((_, _, lr, rho, _, _),) = best(out, pool, tried, 1)
+        tried += [(compressor, method, rate, rho, 100, 0) for rate in RATES if rate != lr]
+        tried = [*dict.fromkeys(tried)]
+    two = [(*cell[:4], 300, 0) for cell in best(out, pool, tried, 2)]
+    ((_, _, lr, rho, _, _),) = best(out, pool, two, 1)
     seeds = [(compressor, method, lr, rho, 300, seed) for seed in (0, 1, 2)]
     list(pool.map(run_cell, [out] * 3, seeds))
     ended = [RunFolder(folder_of(out, cell)).history() for cell in seeds]
-    final = [100 * history.accuracy for history in ended if history.accuracy is not None]
+    last = [[100 * accuracy for _, accuracy in history.measured][-10:] for history in ended]
+    final = [ten[-1] for ten in last]
     return {
         "compressor": compressor, "method": method, "lr": lr, "rho": rho, "final": final,
-        "mean": mean(final), "deviation": stdev(final), "best": [100 * h.best for h in ended],
+        "mean": mean(final), "deviation": stdev(final),
+        "last_ten": mean(map(mean, last)), "within_last_ten": mean(map(stdev, last)),
+        "best": [100 * (h.best or 0) for h in ended],
         "bytes_up": ended[0].total("bytes_up"), "gradients": ended[0].total("gradients"),
     }  # fmt: skip
 

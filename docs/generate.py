@@ -25,8 +25,8 @@ def methods_table() -> str:
     rows: dict[str, list[str]] = {}
     for name in methods.CATALOGUE:
         bill = methods.build(name).bill()
-        vectors = " | ".join(f"{len(names)}d" for names in (bill.down, bill.up, bill.kept))
-        rows.setdefault(f"| {vectors} | {bill.gradients_per_step} |", []).append(f"`{name}`")
+        vectors = " | ".join(f"{bill.full(names)}d" for names in (bill.down, bill.up, bill.kept))
+        rows.setdefault(f"| {vectors} | {bill.asked()} |", []).append(f"`{name}`")
     head = ["| down | up | kept | gradients | methods |", "|--:|--:|--:|--:|---|"]
     return "\n".join(head + [f"{row} {', '.join(names)} |" for row, names in rows.items()])
 

@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from flatfed import methods
+from flatfed.account import Bench
 from flatfed.data.hands import IID
 from flatfed.engines.engine import Task, Work, failed
 from flatfed.engines.inprocess import InProcess
@@ -28,6 +29,7 @@ from flatfed.errors import ClientError, CompositionError, EngineError, NonFinite
 from flatfed.federation import EVALUATED_AT_ONCE, Federation
 from flatfed.flatmodel import FlatModel
 from flatfed.mean import Mean
+from flatfed.parts import compressors
 from flatfed.parts.track import RunningStatistics
 from flatfed.rounds import broadcast, one_round, server_round
 from tiny import (
@@ -65,7 +67,7 @@ def play(engine, method, federation, store, scratch, rounds=3, seed=5) -> Played
         for t in range(rounds):
             cohort = range(t % 2, N, 1 + t % 2)
             work = [Work(i, t, ledger.get(i), len(cohort)) for i in cohort]
-            mean = Mean(method, state, mean_samples=federation.mean_samples)
+            mean = Mean(method, state, layout=model.layout, mean_samples=federation.mean_samples)
             replies = crew.train(broadcast(method, state, t, N), work)
             for one, reply in zip(work, replies, strict=True):
                 assert reply.client == one.client
@@ -79,7 +81,16 @@ def play(engine, method, federation, store, scratch, rounds=3, seed=5) -> Played
                 }
                 played.uploads.append((reply.upload.K, reply.upload.samples, vectors))
                 played.tallies.append(replace(reply.tally, deadline=0.0))
-            state = server_round(method, state, mean.result(), t, N, drawn=len(cohort))
+            state = server_round(
+                method,
+                state,
+                mean.result(),
+                t,
+                N,
+                drawn=len(cohort),
+                seed=seed,
+                workbench=Bench(federation, lambda what, done, total: None),
+            )
             played.states.append(state)
             played.scores.append(crew.evaluate(method.result(state), state.get("buffers")))
     played.kept = {client: store.read(client, t) for client, t in ledger.items()}
@@ -95,8 +106,17 @@ def written_down(method, federation, rounds=3, seed=5) -> tuple[list, dict]:
         cohort = [
             federation.local_data(i, t, method.local, seed=seed, drawn=len(drawn)) for i in drawn
         ]
-        mean_samples = federation.mean_samples
-        state, kept = one_round(method, state, kept, cohort, t, N, mean_samples=mean_samples)
+        state, kept = one_round(
+            method,
+            state,
+            kept,
+            cohort,
+            t,
+            N,
+            mean_samples=federation.mean_samples,
+            seed=seed,
+            workbench=Bench(federation, lambda what, done, total: None),
+        )
         states.append(state)
     return states, kept if method.names("keep") else {}
 
@@ -150,10 +170,46 @@ def children() -> set[int]:
 # The same bytes everywhere
 
 
+# What would take longer than the rounds of a test.
+SOON = {name: {"warmup": 1, "iterations": 3, "inner_steps": 1} for name in ("fedsynsam", "dynafed")}
+
+
 @pytest.mark.parametrize("name", methods.CATALOGUE)
 def test_every_method_is_the_same_on_every_engine(name, tmp_path) -> None:
-    method = methods.build(name, lr=0.1, epochs=2, batch_size=3)
+    method = methods.build(name, lr=0.1, epochs=2, batch_size=3, **SOON.get(name, {}))
     federation = numbers()
+    everywhere(method, federation, tmp_path)
+
+
+COMPRESSED = {
+    "qsgd": {"bits": 2, "feedback": "ef"},
+    "topk": {"fraction": 0.3},
+    "randomk": {"fraction": 0.3, "feedback": "ef21"},
+    "scaled_sign": {"blocks": "tensor"},
+    "lowrank": {"rank": 1, "feedback": "ef"},
+    "cast": {},
+}
+
+
+@pytest.mark.parametrize("kept", ["exact", "synced"])
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_every_compressor_is_the_same_on_every_engine(name, kept, tmp_path) -> None:
+    method = methods.build("feddc", lr=0.1, epochs=2, batch_size=3)
+    compressor = compressors.build(name, **COMPRESSED[name])
+    everywhere(replace(method, compress=compressor, kept=kept), numbers(), tmp_path)
+
+
+@pytest.mark.parametrize("name", SOON)
+def test_samples_distilled_by_a_model_that_drops_out_are_the_same_everywhere(
+    name, tmp_path
+) -> None:
+    method = methods.build(name, lr=0.1, epochs=2, batch_size=3, **SOON[name])
+    before = torch.get_rng_state()
+    everywhere(method, Federation(vectors(), dropout_net(), IID(clients=8)), tmp_path)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def everywhere(method, federation, tmp_path) -> None:
     reference = play(InProcess(), method, federation, Memory(), tmp_path)
     assert same((reference.states, reference.kept), written_down(method, federation))
     for number, engine in enumerate((InProcess(), Processes(workers=2), Processes(workers=1))):

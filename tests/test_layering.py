@@ -15,6 +15,7 @@ LEVELS = {
     "vec": 0, "errors": 0, "references": 0, "memory": 0, "bill": 0,
     "oracle": 0.5, "module": 0.5, "part": 1, "flatmodel": 1, "disk": 1, "dotted": 1,
     "privacy": 1, "parts": 2, "composition": 2, "data": 2, "models": 2, "bits": 1, "blocks": 1,
+    "distillation": 2,
     "box": 3, "method": 3,
     "mean": 4, "methods": 4, "views": 4,
     "rounds": 5,
@@ -27,13 +28,15 @@ LEVELS = {
 }  # fmt: skip
 
 # Where vectors and images are made, not only passed on.
-TORCH = {"flatmodel", "module", "bits", "blocks", "check", "toy", "batches", "federation", "data", "models", "engines", "disk",
-         "training", "run", "bench"}  # fmt: skip
+TORCH = {"flatmodel", "module", "bits", "blocks", "distillation", "check", "toy", "batches",
+         "federation", "account", "data", "models", "engines", "disk", "training", "run",
+         "bench"}  # fmt: skip
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
-PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "fednova", "feddyn", "fedcm", "feddc",
-          "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dp_fedsam", "fedacg", "fedrcl", "fedsol", "fedlesam", "fedgf",
-          "fedtoga", "fedgloss", "fedgmt", "fedswa", "fedwmsam", "fedvssam"]  # fmt: skip
+PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "fednova", "feddyn", "fedcm",
+          "feddc", "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dp_fedsam", "fedacg",
+          "fedrcl", "fedsol", "fedlesam", "fedgf", "fedtoga", "fedgloss", "fedgmt", "fedswa",
+          "fedwmsam", "fedvssam", "dynafed", "fedsynsam"]  # fmt: skip
 
 
 def imports(path: Path, *, top_only: bool = False) -> set[str]:

@@ -303,6 +303,7 @@ def test_a_fresh_variate_is_the_rate_weighted_mean_of_the_gradients_used(name) -
             self.perturb = perturb
 
         observe = Part.observe
+        remember = Part.remember
 
         def __getattr__(self, attribute):
             return getattr(self.perturb, attribute)
@@ -469,7 +470,7 @@ def test_a_round_leaves_no_reference_cycle() -> None:
     from flatfed.rounds import broadcast, client_round
 
     for name in methods.CATALOGUE:
-        method, problem = m(name), Quadratics(3)
+        method, problem = m(name), (NoisyNet(3) if name in OF_OUTPUTS else Quadratics(3))
         sent = broadcast(method, method.start(torch.from_numpy(problem.x0)), 0, problem.N)
         gc.collect()
         gc.disable()

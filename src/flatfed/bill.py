@@ -28,6 +28,10 @@ class Bill:
     def _bytes(self, names: Iterable[str]) -> int:
         return self.itemsize * sum(self.sizes.get(name, self.d) for name in names)
 
+    def full(self, names: Iterable[str]) -> int:
+        """How many of these are as long as the model."""
+        return sum(name not in self.sizes for name in names)
+
     @property
     def bytes_down(self) -> int:
         return self._bytes(self.down)
@@ -43,25 +47,27 @@ class Bill:
     def bytes_kept(self) -> int:
         return self._bytes(self.kept)
 
+    def asked(self) -> str:
+        """What a step asks for: gradients, and forward passes beside them."""
+        least, most = self.gradients_least, self.gradients_per_step
+        gradients = str(most) if least == most else f"{least} to {most}"
+        return gradients + (f" + {self.forwards_per_step} forward" if self.forwards_per_step else "")
+
     def _vectors(self, names: Sequence[str]) -> str:
         other = sum(self.sizes[name] for name in names if name in self.sizes)
-        full = sum(name not in self.sizes for name in names)
-        return f"{full}d" + (f" + {other}" if other else "")
+        return f"{self.full(names)}d" + (f" + {other}" if other else "")
 
     def __str__(self) -> str:
         fewer = len(self.up_minimal) < len(self.up)
         minimal = f" ({self._vectors(self.up_minimal)} would do)" if fewer else ""
         minimal += f" as {self.sent_as}" if self.sent_as else ""
         down = f"{self._vectors(self.down)}" + "".join(f" and once {name}" for name in self.push)
-        least, most = self.gradients_least, self.gradients_per_step
-        gradients = f"{most} gradient" if least == most else f"{least} to {most} gradient"
-        plural = "" if most == 1 else "s"
-        forwards = {0: "", 1: " and a forward pass"}.get(
-            self.forwards_per_step, f" and {self.forwards_per_step} forward passes"
-        )
+        gradients, _, forwards = self.asked().partition(" + ")
+        gradients += " gradient" + ("" if gradients == "1" else "s")
+        forwards = f" and {forwards}" if forwards else ""
         extra = {"whole": ", one full local gradient a round", "first": ", one more a round"}
         return (
             f"down {down}, up {self._vectors(self.up)}{minimal}, "
-            f"kept {self._vectors(self.kept)}, {gradients}{plural}{forwards} a step"
+            f"kept {self._vectors(self.kept)}, {gradients}{forwards} a step"
             + "".join(extra[name] for name in self.gradients_per_round)
         )

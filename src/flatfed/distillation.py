@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from flatfed.flatmodel import FlatModel
-from flatfed.vec import Vec
+from flatfed.vec import Vec, seed_for
 
 Measure: TypeAlias = Literal["normalised", "sse", "mse"]
 Progress: TypeAlias = Callable[[int, int], object]  # iterations done, of how many
@@ -62,14 +62,16 @@ def mismatch(
     *,
     steps: int,
     measure: Measure = "normalised",
+    seed: int | None = None,
 ) -> Tensor:
     """How far `steps` gradient steps on the samples end from the target, differentiable in all.
 
-    Both ends of the trajectory are constants; every inner gradient keeps its graph.
+    Both ends of the trajectory are constants; every inner gradient keeps its graph. `seed` is for
+    models that drop out.
     """
     theta = first.detach().requires_grad_()
     for _ in range(steps):
-        outputs = model.outputs(theta, inputs, train=True)
+        outputs = model.outputs(theta, inputs, train=True, seed=seed)
         loss = loss_of(model, outputs, labels)
         (g,) = torch.autograd.grad(loss, theta, create_graph=True)
         theta = theta - alpha * g
@@ -120,6 +122,7 @@ def distil(
                 rate,
                 steps=recipe.inner_steps,
                 measure=recipe.measure,
+                seed=seed_for(seed, "dropout", iteration),
             )
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -151,7 +154,8 @@ def train_on(
         order = torch.randperm(len(inputs), generator=random)
         for chosen in torch.split(order, batch_size):
             with torch.enable_grad():
-                outputs = model.outputs(w, inputs[chosen], train=True)
+                dropout = seed_for(seed, "dropout", steps)
+                outputs = model.outputs(w, inputs[chosen], train=True, seed=dropout)
                 loss = loss_of(model, outputs, labels[chosen])
             (w.grad,) = torch.autograd.grad(loss, w)
             optimiser.step()

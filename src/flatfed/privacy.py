@@ -19,11 +19,10 @@ def epsilon(releases: Iterable[tuple[float, float, int]], delta: float) -> float
     together spend:  RDP(α) − (ln δ + ln α)/(α − 1) + ln((α − 1)/α).
     """
     rdp = _library().rdp
-    spent = [(_spent(q, sigma), n) for q, sigma, n in releases]
+    spent = [[n * order for order in _spent(q, sigma)] for q, sigma, n in releases]
     if not spent:
         return 0.0
-    totals = [sum(n * order for order, n in zip(at, (n for _, n in spent), strict=True))
-              for at in zip(*(each for each, _ in spent), strict=True)]  # fmt: skip
+    totals = [sum(at) for at in zip(*spent, strict=True)]
     return float(rdp.compute_epsilon(_orders(), totals, delta)[0])
 
 

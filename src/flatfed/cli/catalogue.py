@@ -29,11 +29,14 @@ def methods_command(as_json: bool) -> None:
                 "name": name,
                 "family": method.family,
                 "paper": REFERENCES[method.paper],
-                "down": len(bill.down),
-                "up": len(bill.up),
-                "up_minimal": len(bill.up_minimal),
-                "kept": len(bill.kept),
+                "down": bill.full(bill.down),
+                "up": bill.full(bill.up),
+                "up_minimal": bill.full(bill.up_minimal),
+                "kept": bill.full(bill.kept),
                 "gradients_per_step": bill.gradients_per_step,
+                "gradients_least": bill.gradients_least,
+                "forwards_per_step": bill.forwards_per_step,
+                "asked": bill.asked(),
                 "parameters": methods.parameters(name),
                 "local": repr(method.local),
             }
@@ -52,7 +55,7 @@ def methods_command(as_json: bool) -> None:
     for row in rows:
         said = ", ".join(f"{key}={value}" for key, value in row["parameters"].items())
         vectors = (f"{row[column]}d" for column in ("down", "up", "kept"))
-        table.add_row(row["name"], row["family"], *vectors, str(row["gradients_per_step"]), said)
+        table.add_row(row["name"], row["family"], *vectors, row["asked"], said)
     terminal().print(table)
 
 

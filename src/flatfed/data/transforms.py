@@ -58,6 +58,13 @@ class Prepare:
             return _moved(self._normalised(inputs), generator, crop=0.5)
         return self._normalised(_moved(inputs, generator, crop=1.0))
 
+    def undone(self, images: Tensor) -> Tensor:
+        """Normalised images, (…, channels, height, width), in [0, 1] again."""
+        if not self.mean:
+            return images
+        mean, std = (images.new_tensor(one).view(-1, 1, 1) for one in (self.mean, self.std))
+        return images * std + mean
+
     def _normalised(self, images: Tensor) -> Tensor:
         # (x/255 − mean)/std as one multiplication and one addition, both in place.
         scale, shift = _factors(self.mean, self.std, images.device)

@@ -18,8 +18,8 @@ from typing import Any
 
 from flatfed.errors import SpecError, nearest
 from flatfed.method import Method
-from flatfed.methods.dynafed import dynafed
 from flatfed.methods.dp_fedsam import dp_fedsam
+from flatfed.methods.dynafed import dynafed
 from flatfed.methods.fedacg import fedacg
 from flatfed.methods.fedasam import fedasam
 from flatfed.methods.fedavg import fedavg

@@ -14,7 +14,7 @@ from flatfed.models.images import image
 Norm: TypeAlias = Callable[[int], nn.Module]  # of so many channels
 
 
-def resnet18_tv_gn2(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> nn.Sequential:
+def resnet18_tv_gn2(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> ResNet:
     """The ImageNet stem on small images, GroupNorm with 2 groups: FL-Simulator and its users."""
     channels, _, _ = image("resnet18_tv_gn2", shape)
     norm = partial(nn.GroupNorm, 2)
@@ -27,28 +27,28 @@ def resnet18_tv_gn2(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) ->
     return _resnet18(stem, norm, classes)
 
 
-def resnet18_cifar_gn32(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> nn.Sequential:
+def resnet18_cifar_gn32(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> ResNet:
     """GroupNorm with 32 groups: DisPFL, DFedSAM, DP-FedSAM."""
     return _cifar("resnet18_cifar_gn32", shape, partial(nn.GroupNorm, 32), classes)
 
 
-def resnet18_cifar_gn2(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> nn.Sequential:
+def resnet18_cifar_gn2(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> ResNet:
     """GroupNorm with 2 groups: FedRCL, and FedSWA where it uses GroupNorm."""
     return _cifar("resnet18_cifar_gn2", shape, partial(nn.GroupNorm, 2), classes)
 
 
-def resnet18_cifar_bn(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> nn.Sequential:
+def resnet18_cifar_bn(*, classes: int = 10, shape: Sequence[int] = (3, 32, 32)) -> ResNet:
     """BatchNorm, whose running statistics travel beside the parameters: FedSWA's default."""
     return _cifar("resnet18_cifar_bn", shape, nn.BatchNorm2d, classes)
 
 
-def _cifar(model: str, shape: Sequence[int], norm: Norm, classes: int) -> nn.Sequential:
+def _cifar(model: str, shape: Sequence[int], norm: Norm, classes: int) -> ResNet:
     channels, _, _ = image(model, shape)
     stem = nn.Sequential(nn.Conv2d(channels, 64, 3, padding=1, bias=False), norm(64), nn.ReLU())
     return _resnet18(stem, norm, classes)
 
 
-def _resnet18(stem: nn.Module, norm: Norm, classes: int) -> nn.Sequential:
+def _resnet18(stem: nn.Module, norm: Norm, classes: int) -> ResNet:
     layers: OrderedDict[str, nn.Module] = OrderedDict(stem=stem)
     inputs = 64
     for stage, width in enumerate((64, 128, 256, 512), start=1):
@@ -58,7 +58,13 @@ def _resnet18(stem: nn.Module, norm: Norm, classes: int) -> nn.Sequential:
     # On 32×32 images the last stage of the CIFAR form is 4×4: its average pool is the global one.
     layers["pool"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     layers["head"] = nn.Linear(512, classes)
-    return nn.Sequential(layers)
+    return ResNet(layers)
+
+
+class ResNet(nn.Sequential):
+    """A stem and four stages; what they have before their last activation are its features."""
+
+    feature_layers = ("stem.2", *(f"stage{stage}.1.last" for stage in range(1, 5)))
 
 
 class BasicBlock(nn.Module):
@@ -78,6 +84,8 @@ class BasicBlock(nn.Module):
             self.shortcut = nn.Sequential(
                 nn.Conv2d(inputs, width, 1, stride=stride, bias=False), norm(width)
             )
+        self.last = nn.ReLU()
 
     def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.relu(self.body(x) + self.shortcut(x))
+        outputs: Tensor = self.last(self.body(x) + self.shortcut(x))
+        return outputs

@@ -17,7 +17,7 @@ NORMS: dict[str, Norm] = {"group": partial(nn.GroupNorm, 8), "batch": nn.BatchNo
 
 def wrn28_4(
     *, classes: int = 10, shape: Sequence[int] = (3, 32, 32), norm: str = "group"
-) -> nn.Sequential:
+) -> WideResNet:
     """Three groups of four pre-activation blocks: FedVSSAM on CIFAR-100.
 
     The paper does not state the norm: "group" is GroupNorm with 8 groups, the other is "batch".
@@ -39,7 +39,13 @@ def wrn28_4(
     layers["last"] = nn.Sequential(make(256), nn.ReLU())
     layers["pool"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     layers["head"] = nn.Linear(256, classes)
-    return nn.Sequential(layers)
+    return WideResNet(layers)
+
+
+class WideResNet(nn.Sequential):
+    """A stem and three groups; what leaves them, not activated yet, are its features."""
+
+    feature_layers = ("group1", "group2", "group3", "last")
 
 
 class WideBlock(nn.Module):

@@ -52,7 +52,7 @@ def build(name: str, /, **settings: Any) -> Compressor:
             listed = nearest(key, known) if known else "It has none."
             raise SpecError(f"{name} has no parameter {key!r}.\n{listed}")
     feedback = settings.pop("feedback", None)
-    if feedback not in FEEDBACK:
+    if not isinstance(feedback, str | None) or feedback not in FEEDBACK:
         raise SpecError(
             f"{name} got feedback={feedback!r}, expected {' or '.join(map(repr, FEEDBACK))}."
         )

@@ -73,7 +73,17 @@ class Distillation(Part):
         return self.inner_steps if self.gap is None else self.gap
 
     def quick(self) -> Self:
-        return replace(self, warmup=2, iterations=2, ipc=1, inner_steps=1, gap=None, images=NOISE)
+        return replace(
+            self,
+            warmup=2,
+            iterations=2,
+            ipc=1,
+            inner_steps=1,
+            gap=None,
+            images=NOISE,
+            lr_images=0.05,  # what a data set asks for may be far too much for the toy
+            alpha=0.01,
+        )
 
     def init(self, name: str, x: Vec) -> Vec:
         if name == "trajectory":

@@ -114,14 +114,15 @@ def orthonormal(rows: Array) -> Array:
     """Gram and Schmidt's basis, cleared twice; a row that those before it span becomes 0."""
     import numpy as np
 
-    out = rows.copy()
+    from flatfed.blocks import safe
+
+    out = rows / safe(np.abs(rows).max(axis=1))[:, None]  # so that no square is lost
     for j, row in enumerate(out):
-        before = np.sqrt(np.square(row).sum())
-        for _ in range(2):
+        for _ in range(2):  # what rounding left of a spanned row is not orthogonal after one
             for earlier in out[:j]:
                 row -= (earlier * row).sum() * earlier
         length = np.sqrt(np.square(row).sum())
-        row *= 0 if length <= 1e-12 * before else 1 / length
+        row *= 0 if length == 0 else 1 / length
     return out
 
 

@@ -19,6 +19,7 @@ from flatfed.run.checkpoint import Checkpoints
 from flatfed.run.curves import draw_curves
 from flatfed.run.folder import RunFolder
 from flatfed.run.machine import machine
+from flatfed.run.synthetic import save_synthetic
 from flatfed.run.watch import Watcher, Watchers, trackers_of
 from flatfed.spec import Spec
 from flatfed.training import Result, Standing, Training
@@ -132,7 +133,10 @@ class _Running:
             ):
                 self.folder.add(record)
                 self.history.append(record)
+                new = standing.state.get("syn") is not self.standing.state.get("syn")
                 self.standing = standing  # from here on, the round is done
+                if new:
+                    save_synthetic(self.folder, self.training, standing)
                 if standing.t % self.spec.run.checkpoint_every == 0:
                     self._save()
                 watchers.round(record)
@@ -156,6 +160,7 @@ class _Running:
     def _conclude(self, result: Result) -> None:
         """The last checkpoint, the model, the final numbers."""
         self._save()
+        save_synthetic(self.folder, self.training, self.standing)
         try:
             unfinished = self.folder.model_file.with_suffix(".part")
             write_vectors(unfinished, result.module().state_dict())
