@@ -21,13 +21,14 @@ GENERATED = re.compile(r"<!-- (\w+) -->.*?<!-- /\1 -->", re.DOTALL)
 
 
 def methods_table() -> str:
-    """Methods of one bill in one row."""
+    """Methods of one bill in one row, with what they ask for if it is not one gradient a step."""
     rows: dict[str, list[str]] = {}
     for name in methods.CATALOGUE:
         bill = methods.build(name).bill()
         vectors = " | ".join(f"{bill.full(names)}d" for names in (bill.down, bill.up, bill.kept))
-        rows.setdefault(f"| {vectors} | {bill.asked()} |", []).append(f"`{name}`")
-    head = ["| down | up | kept | gradients | methods |", "|--:|--:|--:|--:|---|"]
+        asked = "" if bill.asked() == "1" else f" ({bill.asked()})"
+        rows.setdefault(f"| {vectors} |", []).append(f"`{name}`{asked}")
+    head = ["| down | up | kept | methods |", "|--:|--:|--:|---|"]
     return "\n".join(head + [f"{row} {', '.join(names)} |" for row, names in rows.items()])
 
 

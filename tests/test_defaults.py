@@ -13,6 +13,14 @@ SHARED = {
 }  # fmt: skip
 INSIDE = {**SHARED, "decay": "inside"}
 SLOW = {**SHARED, "lr_decay": 0.9995}
+TEN_STEPS = {
+    **SHARED, "lr_decay": 1.0, "epochs": None, "steps": 10, "batch_size": 128, "weight_decay": 0.0,
+    "clip": None,
+}  # fmt: skip
+DISTILLED = {
+    "warmup": 30, "iterations": 200, "ipc": 20, "inner_steps": 3, "gap": None, "optimiser": "adam",
+    "lr_images": 0.05, "lr_alpha": 1e-5, "images": "noise", "alpha": 0.01, "global_lr": 1.0,
+}  # fmt: skip
 SMALL = {
     **SHARED, "lr": 0.01, "lr_decay": 1.0, "epochs": 1, "batch_size": 64, "weight_decay": 4e-4,
     "clip": None,
@@ -31,7 +39,7 @@ PAPERS = {
         {"global_lr": 0.01, "beta1": 0.9, "beta2": 0.99, "tau": 1e-3, "first_v": "tau2",
          "bias_correction": False}, SHARED,
     ),
-    "scaffold": ({"option": "II", "global_lr": 1.0}, SHARED),
+    "scaffold": ({"option": "II", "global_lr": 1.0, "increment": "sent"}, SHARED),
     "fedcm": ({"alpha": 0.1, "global_lr": 1.0}, INSIDE),
     "feddyn": ({"lam": 0.1}, SLOW),
     "feddc": ({"lam": 0.1}, SHARED),
@@ -47,11 +55,11 @@ PAPERS = {
     "fedspeed": (
         {"rho": 0.1, "lam": 0.1, "mixture": 1.0, "server": "dual", "ascent": "L"}, SHARED,
     ),
-    "fedgamma": ({"rho": 0.05, "global_lr": 1.0}, SHARED),
+    "fedgamma": ({"rho": 0.05, "global_lr": 1.0, "increment": "sent"}, SHARED),
     "fedsmoo": ({"rho": 0.1, "lam": 0.1, "form": "printed", "ascent": "L"}, SLOW),
     "fedlesam": ({"rho": 0.01, "reference": "last_active", "global_lr": 1.0}, SLOW),
-    "fedlesam-s": ({"rho": 0.1, "reference": "last_active", "global_lr": 1.0}, SLOW),
-    "fedlesam-d": ({"rho": 0.1, "lam": 0.1, "reference": "last_active"}, SLOW),
+    "fedlesam-s": ({"rho": 0.1, "reference": "last_active", "global_lr": 1.0, "increment": "sent"}, SLOW),
+    "fedlesam-d": ({"rho": 0.1, "lam": 0.1, "reference": "last_active", "increment": "derived"}, SLOW),
     "fedtoga": (
         {"rho": 0.1, "kappa": 1.0, "beta": 0.8, "lam": 0.1, "ascent": "G", "delta_scale": "step"},
         SHARED,
@@ -87,6 +95,14 @@ PAPERS = {
         {"rho": 0.5, "ascent": "adaptive", "bound": 0.2, "sigma": 0.95, "delta": None,
          "weights": "uniform"},
         {**SHARED, "epochs": 30, "momentum": 0.5, "weight_decay": 5e-4, "clip": None},
+    ),
+    "dynafed": (
+        {"epochs_server": 20, "lr_server": 1e-4, "batch_server": 256, **DISTILLED,
+         "lr_labels": 0.01, "labels": "hard"}, TEN_STEPS,
+    ),
+    "fedsynsam": (
+        {"rho": 0.05, "beta": 0.9, **DISTILLED, "momentum_images": 0.5, "measure": "normalised",
+         "synthetic_batch": "local"}, TEN_STEPS,
     ),
     "fedwmsam": ({"rho": 0.01, "alpha": 0.1, "anchor_scale": "one", "global_lr": 1.0}, SHARED),
 }  # fmt: skip

@@ -307,7 +307,7 @@ def test_a_mean_nobody_computes() -> None:
 def test_a_part_on_the_wrong_axis() -> None:
     with says(
         CompositionError,
-        "perturb=Dual(lam=1.0, increment='derived') is no Perturbation, which is what goes there.",
+        "perturb=Dual(lam=1.0) is no Perturbation, which is what goes there.",
         "It belongs in correct.",
     ):
         Method(local=LOCAL, perturb=Dual(1.0))
@@ -325,8 +325,8 @@ def test_a_part_on_the_wrong_axis() -> None:
         Method(local=LOCAL, server=0.9)
     with says(
         CompositionError,
-        "correct=Dual(lam=1.0, increment='derived') is no tuple, expected a tuple of Corrections.",
-        "Write correct=(Dual(lam=1.0, increment='derived'),).",
+        "correct=Dual(lam=1.0) is no tuple, expected a tuple of Corrections.",
+        "Write correct=(Dual(lam=1.0),).",
     ):
         Method(local=LOCAL, correct=Dual(1.0))
 

@@ -18,7 +18,7 @@ from spotted import tables, write_spec
     ("given", "message"),
     [
         ({"run": {"roundz": 5}}, "[run] has no key 'roundz'.\nDid you mean 'rounds'? Known: "),
-        ({"runn": {}}, "no section [runn].\nDid you mean 'run'? Known: cohort, data, "),
+        ({"runn": {}}, "no section [runn].\nDid you mean 'run'? Known: cohort, compress, data, "),
         ({"run": {"rounds": "ten"}}, "[run] rounds = 'ten', expected a valid integer."),
         ({"run": {"rounds": "10"}}, "[run] rounds = '10', expected a valid integer."),
         ({"run": {"rounds": 0}}, "[run] rounds = 0, expected a number greater than or equal to 1."),

@@ -51,7 +51,8 @@ class Bill:
         """What a step asks for: gradients, and forward passes beside them."""
         least, most = self.gradients_least, self.gradients_per_step
         gradients = str(most) if least == most else f"{least} to {most}"
-        return gradients + (f" + {self.forwards_per_step} forward" if self.forwards_per_step else "")
+        forwards = f" + {self.forwards_per_step} forward" if self.forwards_per_step else ""
+        return gradients + forwards
 
     def _vectors(self, names: Sequence[str]) -> str:
         other = sum(self.sizes[name] for name in names if name in self.sizes)

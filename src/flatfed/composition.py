@@ -178,6 +178,8 @@ def _owners_hint(name: str, reader: Part) -> str:
 
 def _known_owners(kind: type[Part], name: str) -> Iterator[type[Part]]:
     for child in kind.__subclasses__():
+        if child is Compressor:  # what one keeps on the server, it keeps for itself
+            continue
         if isinstance(child.server, tuple) and name in child.server:
             yield child
         yield from _known_owners(child, name)

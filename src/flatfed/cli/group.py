@@ -70,7 +70,7 @@ def terminal() -> Console:
     """Where tables go. A pipe is for other programs: nothing is folded to a width it has not."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout and sys.stdout.isatty() else 200)
+    return Console(width=None if sys.stdout and sys.stdout.isatty() else 400)
 
 
 WORDS = {"true": True, "false": False, "none": None}

@@ -115,8 +115,8 @@ def dp_fedsam(
     Settings are the authors' for 500 clients, a tenth a round: bound (C) 0.2, sigma 0.95, rho 0.5
     of the adaptive ascent, 30 epochs, momentum 0.5, ω 5e-4, no clipping of gradients. δ is N^−1.1
     (0.0011 of 500 clients); their own example has 0.005, which is more than 1/N. `epsilon` is
-    written down every round; it needs pip install 'flatfed[privacy]'. In the mean, the noise is about
-    σ·C·sqrt(d)/drawn long: small cohorts and large models drown in it.
+    written down every round; it needs pip install 'flatfed[privacy]'. In the mean, the noise
+    is about σ·C·sqrt(d)/drawn long: small cohorts and large models drown in it.
 
     What ε says: whether one client, with all its data, took part changes the probability of any
     sequence of global models by at most e^ε, save for δ. What it does not:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from flatfed.errors import one_of, refuse, within
-from flatfed.part import Correction, View
+from flatfed.part import Correction, View, brief
 from flatfed.vec import Named, Vec
 
 # Whether the server is sent how a client's state changed, or works it out from dx.
@@ -44,7 +44,7 @@ class Blend(Correction):
         return v.delta.lerp(g, self.alpha)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ControlVariates(Correction):
     """Each client's usual gradient out, the average one in."""
 
@@ -53,6 +53,7 @@ class ControlVariates(Correction):
     server, broadcast = ("c",), ("c",)
     keep, upload = ("c_i",), ("dc",)
     references = ("scaffold",)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         one_of(self, "option", self.option, "I", "II")
@@ -103,7 +104,7 @@ class ControlVariates(Correction):
         return () if nothing else super().equations(hook)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dual(Correction):
     """A pull towards x − h_i: the penalty's multiplier, kept as the drift it stands for.
 
@@ -114,6 +115,7 @@ class Dual(Correction):
     increment: Increment = "derived"
     server, keep = ("h",), ("h_i",)
     references = ("feddyn",)
+    __repr__ = brief
 
     def __post_init__(self) -> None:
         within(self, "lam", "(0, ∞)", "Leave the part out for no penalty.")
