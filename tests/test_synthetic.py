@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 
 from flatfed import methods
 from flatfed.data.hands import IID
+from flatfed.disk import read_vectors
 from flatfed.distillation import (
     Recipe,
     distil,
@@ -19,13 +21,16 @@ from flatfed.distillation import (
     soft_cross_entropy,
     train_on,
 )
-from flatfed.errors import CompositionError, FederationError, NonFiniteError
+from flatfed.errors import CompositionError, FederationError, NonFiniteError, RunError
 from flatfed.federation import Federation
 from flatfed.flatmodel import FlatModel
 from flatfed.parts import compressors
 from flatfed.parts.distil import Distillation, hard_labels, samples
+from flatfed.run import run
+from flatfed.spec import Spec
 from flatfed.training import fit
 from problems import NoisyNet, Run
+from spotted import tables
 from tiny import CLASSES, drawn, images, vectors
 
 SOON = {"warmup": 4, "iterations": 5, "ipc": 2, "inner_steps": 2}
@@ -157,10 +162,8 @@ def test_the_slope_by_the_samples_agrees_with_central_differences(measure, soft)
     labels = drawn(6, 3, seed=4).double() if soft else Y
 
     def loss(X, labels, alpha=0.3):
-        return mismatch(
-            model, trajectory[0], trajectory[3], X, labels, torch.tensor(alpha, dtype=torch.float64),
-            steps=3, measure=measure,
-        )  # fmt: skip
+        first, target, rate = trajectory[0], trajectory[3], torch.tensor(alpha, dtype=X.dtype)
+        return mismatch(model, first, target, X, labels, rate, steps=3, measure=measure)
 
     X = X.requires_grad_()
     value = loss(X, labels.requires_grad_(soft))
@@ -369,3 +372,61 @@ def test_classes_come_one_after_the_other() -> None:
     assert inputs.shape == (6, 2)
     assert labels.tolist() == [0, 0, 1, 1, 2, 2]
     assert len(CLASSES) == 3
+
+
+# What a run leaves
+
+
+def soon(folder, **more) -> Spec:
+    method = {"name": "fedsynsam", "warmup": 2, "iterations": 4, "ipc": 2, "inner_steps": 1}
+    return Spec.of(tables(folder, method={**method, **more}, run={"checkpoint_every": 1}))
+
+
+def test_a_runs_folder_holds_the_samples_and_their_picture(tmp_path) -> None:
+    result = run(soon(tmp_path), out=tmp_path / "r")
+    saved = read_vectors(tmp_path / "r" / "synthetic.safetensors")
+    classes = len(result.training.federation.data.classes)
+    assert saved["labels"].tolist() == [c for c in range(classes) for _ in range(2)]
+    torch.testing.assert_close(saved["inputs"].reshape(-1), result.state["syn"])
+    picture = (tmp_path / "r" / "figures" / "synthetic.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    lines = [json.loads(x) for x in (tmp_path / "r" / "rounds.jsonl").read_text().splitlines()]
+    assert [line.get("server_gradients", 0) for line in lines[:3]] == [0, 4, 0]
+    assert set(lines[0]["logged"]) == {"alpha", "matching"}
+
+
+def test_soft_labels_are_saved_as_logits(tmp_path) -> None:
+    run(soon(tmp_path, name="dynafed", labels="soft"), out=tmp_path / "r")
+    saved = read_vectors(tmp_path / "r" / "synthetic.safetensors")
+    assert saved["labels"].dim() == 2
+    assert saved["labels"].is_floating_point()
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_a_run_that_was_interrupted_around_its_distillation_ends_the_same(tmp_path, after) -> None:
+    whole = run(soon(tmp_path).replaced(run={"rounds": 5}), out=tmp_path / "whole")
+    run(soon(tmp_path).replaced(run={"rounds": after}), out=tmp_path / "parts")
+    again = run(soon(tmp_path).replaced(run={"rounds": 5}), out=tmp_path / "parts", resume=True)
+    assert again.params_sha256 == whole.params_sha256
+    one, two = (tmp_path / name / "synthetic.safetensors" for name in ("whole", "parts"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_run_says_how_far_its_distillation_has_come(tmp_path, capsys) -> None:
+    from rich.console import Console
+
+    from flatfed.run.display import Plain
+
+    run(soon(tmp_path), out=tmp_path / "r", watchers=[Plain(Console(), "r")])
+    said = capsys.readouterr().out.splitlines()
+    told = [line for line in said if "distillation" in line]
+    assert told == [f"r: distillation {done}/4" for done in (1, 2, 3, 4)]
+
+
+def test_a_full_disk_is_said_when_the_samples_cannot_be_written(tmp_path, monkeypatch) -> None:
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flatfed.run.synthetic.write_vectors", full)
+    with pytest.raises(RunError, match=r"samples could not be written: No space left.*\nMake room"):
+        run(soon(tmp_path), out=tmp_path / "r")

@@ -76,6 +76,11 @@ class Plain:
             done = f"round {record.round + 1}/{self._rounds}"
             self._print(f"{self._name}: {done}  {self._seen}  {self._seen.left(self._rounds)} left")
 
+    def tell(self, what: str, done: int, total: int) -> None:
+        """At every quarter."""
+        if 4 * done // total > 4 * (done - 1) // total:
+            self._print(f"{self._name}: {what} {done}/{total}")
+
     def end(self, status: str) -> None:
         pass
 

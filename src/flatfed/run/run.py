@@ -180,6 +180,8 @@ class _Running:
             "best_test_accuracy": history.best,
             **{n: history.total(n) for n in ("bytes_up", "bytes_down", "gradients", "failed")},
             "seconds": round(history.total("seconds"), 3),
+            **{n: history.total(n) for n in ("forwards", "server_gradients") if history.total(n)},
+            **{name: finite(value) for name, value in history[-1].logged.items()},
         }
         target = self.spec.run.target_accuracy
         if target is not None:

@@ -87,6 +87,7 @@ class Tracker:
     def round(self, record: Round) -> None:
         numbers = record.as_dict()
         t = numbers.pop("round")
+        numbers |= numbers.pop("logged", {})
         self._log({k: v for k, v in numbers.items() if isinstance(v, int | float)}, t)
 
     def end(self, status: str) -> None:
