@@ -58,8 +58,14 @@ PAPERS = {
     "fedgamma": ({"rho": 0.05, "global_lr": 1.0, "increment": "sent"}, SHARED),
     "fedsmoo": ({"rho": 0.1, "lam": 0.1, "form": "printed", "ascent": "L"}, SLOW),
     "fedlesam": ({"rho": 0.01, "reference": "last_active", "global_lr": 1.0}, SLOW),
-    "fedlesam-s": ({"rho": 0.1, "reference": "last_active", "global_lr": 1.0, "increment": "sent"}, SLOW),
-    "fedlesam-d": ({"rho": 0.1, "lam": 0.1, "reference": "last_active", "increment": "derived"}, SLOW),
+    "fedlesam-s": (
+        {"rho": 0.1, "reference": "last_active", "global_lr": 1.0, "increment": "sent"},
+        SLOW,
+    ),
+    "fedlesam-d": (
+        {"rho": 0.1, "lam": 0.1, "reference": "last_active", "increment": "derived"},
+        SLOW,
+    ),
     "fedtoga": (
         {"rho": 0.1, "kappa": 1.0, "beta": 0.8, "lam": 0.1, "ascent": "G", "delta_scale": "step"},
         SHARED,

@@ -466,7 +466,8 @@ def test_the_written_spec_is_toml_that_says_every_default(tmp_path, whole) -> No
     written = tomllib.loads((tmp_path / "whole" / "spec.toml").read_text())
     assert written["local"] == {
         "lr": 0.1, "lr_decay": 0.998, "steps": 3, "epochs": "none", "batch_size": 10,
-        "momentum": 0.0, "weight_decay": 0.001, "decay": "outside", "clip": 10.0, "clip_scope": "direction",
+        "momentum": 0.0, "weight_decay": 0.001, "decay": "outside", "clip": 10.0,
+        "clip_scope": "direction",
     }  # fmt: skip
     assert written["method"]["name"] == "scaffold"
     assert re.fullmatch(r"[0-9a-f]{64}", whole)
