@@ -280,3 +280,29 @@ def test_a_box_with_a_compressor_says_what_travels_and_what_is_remembered() -> N
     assert "as ErrorFeedback(inner=TopK(fraction=0.1))" in box
     assert "a ← a + e" in box
     assert "client, when it has sent   (all as the server decodes it)" in box
+
+
+def test_every_message_has_draws_of_its_own() -> None:
+    """Of two uploads, of two clients, of two rounds: never the same places."""
+    from flatfed.rounds import broadcast, client_round
+
+    mine = compressed(methods.build("scaffold", **WALK), "randomk", fraction=0.4)
+    quadratics = Quadratics(3, d=40)
+    state = mine.start(torch.from_numpy(quadratics.x0))
+    sent = broadcast(mine, state, 0, 6)
+    seeds = []
+    for t, i in ((0, 0), (0, 1), (1, 0)):
+        upload, _ = client_round(mine, sent, {}, quadratics.data(i, t), t)
+        again, _ = client_round(mine, sent, {}, quadratics.data(i, t), t)
+        for name, tensors in upload.vectors.items():
+            assert all(map(torch.equal, tensors, again.vectors[name]))
+            seeds.append(next(int(t) for t in tensors if t.dtype == torch.int64))
+    assert len(set(seeds)) == 6
+
+
+def test_another_seed_of_the_run_is_another_draw() -> None:
+    federation = numbers()
+    mine = compressed(methods.build("fedavg", lr=0.1, epochs=1, batch_size=56), "qsgd", bits=1)
+    one, two, again = (fit(mine, federation, rounds=2, seed=seed) for seed in (1, 2, 1))
+    assert torch.equal(one.x, again.x)
+    assert not torch.equal(one.x, two.x)

@@ -881,3 +881,54 @@ def test_the_nearest_name_is_found_whatever_the_case() -> None:
         methods.build("FedTOGA")
     with pytest.raises(SpecError, match="Did you mean 'rho'"):
         methods.build("fedsam", RHO=0.1)
+
+
+@dataclass(frozen=True)
+class Loud(Part):
+    """Wants written down what is no scalar of its own."""
+
+    server = ("c",)
+    logged = ("c",)
+
+
+def test_what_is_written_down_is_a_scalar_on_the_server() -> None:
+    with says(
+        CompositionError,
+        "Loud wants 'c' written down, expected one of its scalars on the server.",
+        "Declare it: server = ('c',) and scalars = ('c',).",
+    ):
+        Method(local=LOCAL, also=(Loud(),))
+
+
+@dataclass(frozen=True)
+class Borrowing(Part):
+    """Reads what is pushed by nobody."""
+
+    push = ("samples",)
+
+
+def test_what_is_pushed_is_owned_by_somebody() -> None:
+    with pytest.raises(CompositionError, match="Borrowing needs 'samples' from the server"):
+        Method(local=LOCAL, also=(Borrowing(),))
+
+
+@dataclass(frozen=True)
+class Dividing(Correction):
+    """Reads how many were drawn."""
+
+    def direction(self, g, w, v):
+        """g ← g/drawn"""
+        return g / v.drawn
+
+
+def test_a_hook_that_needs_what_the_caller_did_not_give() -> None:
+    with pytest.raises(
+        UndeclaredName, match=r"Dividing reads v\.drawn, which was not given\."
+    ) as e:
+        client_round(Method(local=LOCAL, correct=(Dividing(),)), {"x": X}, {}, data([0.0, 1.0]), 0)
+    assert "Give drawn= to whoever runs the round, as Training does." in str(e.value)
+
+
+def test_an_unknown_way_to_remember() -> None:
+    with pytest.raises(CompositionError, match="kept='both', expected 'exact' or 'synced'"):
+        Method(local=LOCAL, kept="both")

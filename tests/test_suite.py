@@ -534,3 +534,75 @@ def test_the_suite_catches_an_upload_of_another_precision() -> None:
     wrong = found_with(Widening())
     message = wrong["its hooks run on a toy federation"]
     assert message.startswith("Widening sends 'dz' as torch.float64 of shape (3,), expected torch.")
+
+
+@dataclass(frozen=True)
+class Looking(Perturbation):
+    """Asks for outputs and does not say so."""
+
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w) + mean(f(w))"""
+        return grad(w) + v.batch.outputs(w).mean(), {}
+
+
+@dataclass(frozen=True)
+class Sometimes(Perturbation):
+    """Asks once or twice, and says twice."""
+
+    gradients = 2
+
+    def gradient(self, w, grad, v):
+        """g ← ∇F(w), twice in even rounds"""
+        return (grad(w) if v.t % 2 else grad(w).add(grad(w))), {}
+
+
+@dataclass(frozen=True)
+class Honest(Sometimes):
+    """The same, and says so."""
+
+    gradients_least = 1
+
+
+def test_the_suite_catches_forward_passes_that_are_not_billed() -> None:
+    wrong = found_in(Method(perturb=Looking(), local=LOCAL))
+    said = wrong["gradients asked for are gradients billed"]
+    assert "asked for 2 forward passes in 2 steps, its bill says 0" in said
+
+
+def test_the_suite_catches_gradients_that_are_asked_for_less_often_than_billed() -> None:
+    said = found_in(Method(perturb=Sometimes(), local=LOCAL))
+    message = said["gradients asked for are gradients billed"]
+    assert message.startswith("client 1 asked for 3 gradients in 3 steps, its bill says 6.")
+    assert found_in(Method(perturb=Honest(), local=LOCAL)) == {}
+
+
+@dataclass(frozen=True)
+class Pushing(Bystander):
+    """Pushes what clients do not read."""
+
+    server, push = ("c",), ("c",)
+
+    def absorb(self, mean, v):
+        """c ← c + mean(dx)"""
+        return {"c": v.c + mean.dx}
+
+
+def test_the_suite_catches_what_is_pushed_and_not_read() -> None:
+    said = found_with(Pushing())["what is declared is read"]
+    assert said.startswith("Pushing declares push 'c' and never reads v.c.")
+
+
+@dataclass(frozen=True)
+class Rewriting(Bystander):
+    """Remembers what it has no right to."""
+
+    keep = ("a_i",)
+
+    def remember(self, sent, v):
+        """a_i ← a_i + dx"""
+        return {"a_i": v.a_i + sent.dx, "b_i": sent.dx}
+
+
+def test_the_suite_catches_what_is_remembered_and_not_declared() -> None:
+    said = found_with(Rewriting())["its hooks run on a toy federation"]
+    assert said.startswith("Rewriting returned b_i without declaring it.")
