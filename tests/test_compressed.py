@@ -110,10 +110,12 @@ def test_without_a_compressor_exact_and_synced_are_one(name, kept) -> None:
     assert torch.equal(run.state["x"], other.state["x"])
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.6])
 @pytest.mark.parametrize("name", ["scaffold", "fedgamma", "fedlesam-s", "fedlesam-d"])
-def test_without_a_compressor_what_is_derived_is_what_is_sent(name) -> None:
+def test_without_a_compressor_what_is_derived_is_what_is_sent(name, momentum) -> None:
+    walk = {**WALK, "momentum": momentum}
     sent, derived = (
-        ended(methods.build(name, increment=how, **WALK)) for how in ("sent", "derived")
+        ended(methods.build(name, increment=how, **walk)) for how in ("sent", "derived")
     )
     torch.testing.assert_close(sent.state["x"], derived.state["x"], rtol=0, atol=1e-12)
     bills = [methods.build(name, increment=how).bill(10) for how in ("sent", "derived")]
