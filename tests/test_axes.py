@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 from flatfed import FlatModel, methods
 from flatfed.check import examine
@@ -29,6 +31,7 @@ from flatfed.rounds import LocalData, client_round, one_round
 from flatfed.toy import cohort, trace
 from flatfed.vec import length_of, unit
 from test_suite import Bystander
+from tiny import numbers
 
 LOCAL = SGD(lr=0.1, steps=2)
 
@@ -412,3 +415,29 @@ def test_layouts_come_from_the_oracles_that_have_one() -> None:
         data = LocalData(0, [model.oracle((X, Y))], layout=layout)
         ends.append(one_round(method, method.start(model.x0), {}, [data], 0, 1)[0]["x"])
     assert torch.equal(*ends)
+
+
+@dataclass(frozen=True)
+class Tempered(Objective):
+    """Cross-entropy of outputs divided by 2: another gradient than the loss's on every batch."""
+
+    def value(self, w, batch, v):
+        """∇F(w) ← ∇CE(f(w)/2)"""
+        return batch.gradient(w, lambda seen: cross_entropy(seen.outputs / 2, seen.targets))
+
+
+def test_a_gradient_over_all_data_is_the_objectives_on_every_piece() -> None:
+    """Clients of unequal pieces: the last mini-batch is short, and counts by its samples."""
+    federation = numbers(nn.Linear(5, 3))
+    method = replace(
+        methods.scaffold(option="I", lr=0.1, steps=1, batch_size=4), objective=Tempered()
+    )
+    local = federation.local_data(0, 0, method.local, seed=0)
+    sent = {"x": federation.model.x0, "c": torch.zeros_like(federation.model.x0)}
+    upload, _ = client_round(method, sent, {}, local, 0)
+    inputs, targets = federation.take(federation.shares.of(0))
+    assert len(targets) % 4
+    w = federation.model.x0.clone().requires_grad_()
+    loss = cross_entropy(federation.model.outputs(w, inputs, train=True) / 2, targets)
+    (expected,) = torch.autograd.grad(loss, w)
+    torch.testing.assert_close(upload.vectors["dc"][0], expected)

@@ -266,15 +266,43 @@ QUICK = {"warmup": 2, "iterations": 4, "ipc": 2, "inner_steps": 1, "steps": 2, "
 
 
 def test_synthetic_samples_are_billed_once_to_everybody() -> None:
-    result = fit(methods.fedsynsam(**QUICK), federation(), rounds=4, cohort=2)
+    method = methods.fedsynsam(**{**QUICK, "inner_steps": 2})
+    result = fit(method, federation(), rounds=4, cohort=2)
     d = result.x.numel()
     down = [record.bytes_down for record in result.history]
     synthetic = 6 * 2 * 8 * 8 * 4
     assert down == [2 * 4 * d, 2 * 4 * d + 4 * synthetic, 2 * 4 * d, 2 * 4 * d]
     assert [record.gradients for record in result.history] == [8, 8, 12, 12]
-    assert [record.server_gradients for record in result.history] == [0, 4, 0, 0]
+    assert [record.server_gradients for record in result.history] == [0, 8, 0, 0]
     assert result.history[0].logged["matching"] == 1.0
     assert result.history[3].logged["matching"] != 1.0
+
+
+def test_what_is_written_down_is_the_matching_loss_of_the_last_tenth() -> None:
+    from flatfed.account import Bench
+
+    settings = {**QUICK, "iterations": 20, "warmup": 1}
+    run = fit(methods.fedsynsam(**settings), federation(), rounds=1, cohort=2)
+    part = run.training.method.also[0]
+    before = run.training.start().state
+    trajectory = torch.stack([before["x"], run.state["x"]])
+    recipe = replace(RECIPE, iterations=20, inner_steps=1, gap=1, lr_alpha=1e-5)
+    from flatfed.vec import seed_for
+
+    noise = torch.Generator().manual_seed(seed_for(0, "first samples", 0))
+    first = torch.randn((6, 2, 8, 8), generator=noise)
+    model = run.training.federation.model
+    found = distil(
+        model, trajectory, first, hard_labels(3, 2), 0.01, recipe,
+        seed=seed_for(0, "distillation", 0),
+    )  # fmt: skip
+    assert part.iterations == 20
+    torch.testing.assert_close(found.inputs.reshape(-1), run.state["syn"])
+    assert run.history[0].logged["matching"] == pytest.approx(np.mean(found.losses[-2:]), rel=1e-5)
+    bench = Bench(run.training.federation, lambda what, done, total: None)
+    bench.spent(2)
+    bench.spent(3)
+    assert bench.gradients == 5
 
 
 def test_dynafeds_samples_stay_on_the_server() -> None:
