@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from flatfed import methods
+from flatfed.check import examine
 from flatfed.errors import CompositionError
 from flatfed.method import Method
 from flatfed.methods.fedgf import GlobalAscent
@@ -16,8 +17,9 @@ from flatfed.methods.fedgloss import RisingSAM, UphillStart, risen
 from flatfed.methods.fednova import NormalisedProximal
 from flatfed.methods.fedwmsam import MomentumGuided
 from flatfed.part import View
-from flatfed.parts.correct import Dual
+from flatfed.parts.correct import ControlVariates, Dual
 from flatfed.parts.local import SGD
+from flatfed.parts.track import PseudoGradient
 from flatfed.rounds import LocalData, broadcast, client_round, one_round
 from flatfed.vec import unit
 from problems import Quadratics, Run
@@ -79,7 +81,8 @@ def test_fednova_sends_a_constant_gradient_whatever_the_number_of_steps(own, lr)
     method = methods.fednova(**own, lr=lr, lr_decay=1.0, steps=1, weight_decay=0.0, clip=None)
     for K in (1, 2, 7):
         upload, _ = client_round(method, {"x": x}, {}, LocalData(0, [lambda w: g] * K), 0)
-        torch.testing.assert_close(upload.vectors["dx"][0], -g, rtol=0, atol=1e-12)
+        unit = 1.0 if "mu" in own else upload.travel  # by which the server divides
+        torch.testing.assert_close(upload.vectors["dx"][0] / unit, -g, rtol=0, atol=1e-12)
 
 
 def test_fednova_divides_by_the_papers_normaliser() -> None:
@@ -99,9 +102,15 @@ def test_fednova_divides_by_the_papers_normaliser() -> None:
             upload, _ = client_round(method, {"x": x}, {}, LocalData(0, batches), 0)
             plain = replace(method, server=methods.fedavg().server)
             walked, _ = client_round(plain, {"x": x}, {}, LocalData(0, batches), 0)
-            (dx,), (sent,) = upload.vectors["dx"], upload.vectors["tau"]
-            torch.testing.assert_close(dx * eta * a, walked.vectors["dx"][0], rtol=0, atol=1e-12)
-            assert sent.item() == pytest.approx(eta * tau, abs=1e-12)
+            (dx,), (end,) = upload.vectors["dx"], walked.vectors["dx"]
+            if "mu" in own:
+                torch.testing.assert_close(dx * eta * a, end, rtol=0, atol=1e-12)
+                (sent,) = upload.vectors["tau"]
+                assert sent.item() == pytest.approx(eta * tau, abs=1e-12)
+            else:
+                torch.testing.assert_close(dx, end, rtol=0, atol=0)
+                assert upload.vectors.keys() == {"dx"}
+                assert upload.travel == pytest.approx(eta * tau, abs=1e-12)
 
 
 def test_fednova_with_a_pull_and_equal_steps_is_fedprox_with_a_larger_server_rate() -> None:
@@ -457,3 +466,16 @@ def test_every_local_work_walks_with_momentum_too() -> None:
     for name in ("fednova", "fedgf", "fedgloss", "fedwmsam"):
         assert np.isfinite(run(m(name, momentum=0.5))).all()
         assert isinstance(methods.build(name, momentum=0.5).local, SGD)
+
+
+def test_a_pulled_fednova_stands_alone() -> None:
+    """Its dx is no y − x: what reads it as one is refused."""
+    pulled = methods.fednova(mu=0.5)
+    for other in (
+        {"correct": (*pulled.correct, ControlVariates(increment="derived"))},
+        {"also": (PseudoGradient(),)},
+    ):
+        with pytest.raises(CompositionError, match="NormalisedProximal sends dx divided by a"):
+            replace(pulled, **other)
+    plain = replace(methods.fednova(), correct=(ControlVariates(increment="derived"),))
+    assert [f for f in examine(plain) if f.wrong] == []

@@ -221,13 +221,12 @@ def test_a_composition_that_lacks_a_vector() -> None:
 
 
 def test_a_server_update_that_lacks_a_vector() -> None:
-    with says(
-        CompositionError,
-        "DualAverage reads 'h' on the server, but no part of this method owns it.",
-        "Parts that own 'h': Dual, LinearDual.",
-        "Add one, for example: Method(..., correct=(Dual(...),)).",
-    ):
+    with pytest.raises(CompositionError) as error:
         Method(local=LOCAL, server=DualAverage())
+    said = str(error.value).splitlines()
+    assert said[0] == "DualAverage reads 'h' on the server, but no part of this method owns it."
+    assert said[1].startswith("Parts that own 'h': Dual, LinearDual")  # a test may have made more
+    assert said[2] == "Add one, for example: Method(..., correct=(Dual(...),))."
 
 
 def test_a_vector_that_a_server_update_owns() -> None:
@@ -894,7 +893,8 @@ class Loud(Part):
 def test_what_is_written_down_is_a_scalar_on_the_server() -> None:
     with says(
         CompositionError,
-        "Loud wants 'c' written down, expected one of its scalars on the server.",
+        "Loud wants 'c' written down, expected one of its scalars on the server, of a name that no "
+        "line of a run has yet.",
         "Declare it: server = ('c',) and scalars = ('c',).",
     ):
         Method(local=LOCAL, also=(Loud(),))

@@ -13,7 +13,7 @@ import torch
 from dp_accounting import rdp
 
 from flatfed import Cohort, fit, methods, privacy
-from flatfed.errors import CompositionError, UndeclaredName
+from flatfed.errors import CompositionError, SpecError, UndeclaredName
 from flatfed.method import Method
 from flatfed.methods.dp_fedsam import NoisyUpdate, RelativeSAM
 from flatfed.parts.correct import ControlVariates
@@ -286,10 +286,33 @@ def test_what_travels_without_noise_is_refused() -> None:
 
     federation = Federation(images(), batchnorm_net(), IID(clients=4))
     method = methods.dp_fedsam(lr=0.1, steps=2, batch_size=4)
-    with pytest.raises(CompositionError, match="Clients send 'buffers_i' without noise"):
+    with pytest.raises(CompositionError, match="uploads without noise: buffers_i, expected"):
         fit(method, federation, rounds=1)
-    with pytest.raises(CompositionError, match="Clients send 'dc' without noise"):
-        fit(replace(method, correct=(ControlVariates(),)), numbers(), rounds=1)
+    with pytest.raises(CompositionError, match="uploads without noise: dc, expected nothing but"):
+        replace(method, correct=(ControlVariates(),))
+
+
+@pytest.mark.parametrize("feedback", [None, "ef"])
+def test_what_each_client_rounds_off_no_noise_hides(feedback) -> None:
+    """With Top-k, a zero in the sum would tell for certain that nobody held anything there."""
+    from flatfed.parts import compressors
+
+    topk = compressors.build("topk", fraction=0.5, feedback=feedback)
+    with pytest.raises(CompositionError, match="of what each client rounds off, no noise hides"):
+        replace(methods.dp_fedsam(), compress=topk)
+
+
+def test_a_part_that_bounds_a_client_refuses_means_that_do_not() -> None:
+    with pytest.raises(CompositionError, match="a client then counts for more than its bound"):
+        replace(methods.dp_fedsam(), weights="samples")
+
+
+def test_cohorts_that_are_not_drawn_have_no_epsilon() -> None:
+    from flatfed.cohort import Cohort
+
+    method = methods.dp_fedsam(lr=0.1, steps=2)
+    with pytest.raises(SpecError, match="NoisyUpdate counts on cohorts drawn at random"):
+        fit(method, numbers(), rounds=1, cohort=Cohort(size=2, sampling="cyclic"))
 
 
 def test_weights_by_samples_are_refused() -> None:

@@ -11,7 +11,8 @@ from flatfed import check_method, methods
 from flatfed.check import CLAIMS, examine
 from flatfed.errors import CompositionError, UndeclaredName
 from flatfed.method import Method
-from flatfed.part import Correction, Part, Perturbation
+from flatfed.part import Correction, Part, Perturbation, ServerUpdate
+from flatfed.parts.compress import Dense
 from flatfed.parts.local import SGD
 from flatfed.toy import trace
 
@@ -353,6 +354,7 @@ def test_check_method_raises_for_the_first_broken_claim() -> None:
 
 def test_every_claim_is_broken_by_some_method() -> None:
     covered = {*BROKEN, "gradients asked for are gradients billed", *(claim for claim, *_ in MORE)}
+    covered |= {*COMPRESSED}
     assert set(CLAIMS) == covered
 
 
@@ -486,7 +488,7 @@ class Hammer(Bystander):
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (Worn(), "client 1: kept['a_i'] was changed in place"),
+        (Worn(), "round 0, client 0: client, 'a_i' was changed in place"),
         (Averaging(), "server: mean['dx'] was changed in place"),
         (Hammer(), "server: state['c'] was changed in place"),
     ],
@@ -606,3 +608,101 @@ class Rewriting(Bystander):
 def test_the_suite_catches_what_is_remembered_and_not_declared() -> None:
     said = found_with(Rewriting())["its hooks run on a toy federation"]
     assert said.startswith("Rewriting returned b_i without declaring it.")
+
+
+# Compressors that break a claim of their own
+
+
+@dataclass(frozen=True)
+class Copying(Dense):
+    """Like Dense, but sends a copy."""
+
+    keep = ("e",)
+
+    def encode(self, a, v):
+        """sent ← a;  e ← a"""
+        return (a + 0 * v.e,), {"e": a.clone()}
+
+
+@dataclass(frozen=True)
+class Adding(Copying):
+    def encode(self, a, v):
+        """sent ← a + e;  e ← a"""
+        a.add_(v.e)
+        return (a.clone(),), {"e": a.clone()}
+
+
+@dataclass(frozen=True)
+class Guessing(Copying):
+    """Knows the toy by heart."""
+
+    def nbytes(self, layout, width):
+        return 24
+
+
+@dataclass(frozen=True)
+class Stirring(Copying):
+    def encode(self, a, v):
+        """sent ← a;  e ← a"""
+        torch.manual_seed(0)
+        return super().encode(a, v)
+
+
+COMPRESSED = {
+    "no compressor changes what it was given": (Adding(), "Adding.encode changes what it is given"),
+    "a compressor's bytes are counted on any layout": (Guessing(), "its nbytes says 24"),
+    "no hook touches the caller's random numbers": (Stirring(), "torch's global generator"),
+}
+
+
+@pytest.mark.parametrize("claim", COMPRESSED)
+def test_the_suite_catches_a_compressor_that(claim) -> None:
+    compress, said = COMPRESSED[claim]
+    assert said in found_in(Method(local=LOCAL, compress=compress))[claim]
+    assert not any(found_in(Method(local=LOCAL, compress=Copying())).values())
+
+
+@dataclass(frozen=True)
+class Unbilled(Copying):
+    def entropy(self, sent, layout):
+        raise RuntimeError("boom")
+
+
+@dataclass(frozen=True)
+class Spoiling(Copying):
+    def decode(self, sent, like, layout):
+        """a ← sent"""
+        return sent[0].mul_(2)
+
+
+def test_the_suite_calls_every_bill_and_looks_at_messages_again() -> None:
+    wrong = found_in(Method(local=LOCAL, compress=Unbilled()))
+    assert "boom" in wrong["its hooks run on a toy federation"]
+    wrong = found_in(Method(local=LOCAL, compress=Spoiling()))
+    assert "its message of" in wrong["no hook changes what it was given"]
+
+
+@dataclass(frozen=True)
+class Overwriting(Bystander):
+    keep = ("a_i",)
+
+    def remember(self, sent, v):
+        """a_i ← a_i + dx"""
+        return {"a_i": v.a_i + sent.dx.add_(1.0)}
+
+
+@dataclass(frozen=True)
+class Doubled(ServerUpdate):
+    def start(self, x, v):
+        """start ← 2·x"""
+        return x.mul_(2)
+
+    def step(self, x, mean, v):
+        """x ← x + mean(dx)"""
+        return x + mean.dx
+
+
+def test_the_suite_catches_what_is_changed_before_and_after_a_round() -> None:
+    claim = "no hook changes what it was given"
+    assert "'dx' was changed in place" in found_with(Overwriting())[claim]
+    assert "server, at start" in found_in(Method(local=LOCAL, server=Doubled()))[claim]

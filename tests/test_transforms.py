@@ -139,3 +139,11 @@ def test_a_wrong_preparation_is_refused() -> None:
         Prepare((0.5,), ())
     with pytest.raises(FederationError, match=r"shape \(8, 3, 10, 10\), expected \(n, 1, height"):
         Prepare((0.5,), (0.5,))(batch())
+
+
+def test_what_is_normalised_can_be_undone() -> None:
+    prepare = Prepare((0.5, 0.4), (0.25, 0.2))
+    pixels = torch.arange(2 * 2 * 3 * 3, dtype=torch.uint8).view(2, 2, 3, 3)
+    torch.testing.assert_close(prepare.undone(prepare(pixels)), pixels / 255)
+    numbers = torch.arange(4.0)
+    assert Prepare().undone(numbers) is numbers

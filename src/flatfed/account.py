@@ -36,6 +36,7 @@ class Heard:
     steps: int = 0
 
     def note(self, reply: Reply) -> None:
+        """Of uploads, those that are in the mean: their messages have been looked at."""
         if reply.upload is None:
             assert reply.failure is not None
             self.failures[reply.client] = reply.failure
@@ -103,5 +104,5 @@ def bytes_down(method: Method, sent: Named, clients: int) -> int:
 
 def bytes_pushed(method: Method, before: Named, after: Named, N: int) -> int:
     """What all N clients receive, because it has changed."""
-    new = (after[n] for n in method.names("push") if after[n] is not before[n])
+    new = (after[n] for n in method.names("push") if after[n] is not before.get(n))
     return N * sum(vector.nbytes for vector in new)

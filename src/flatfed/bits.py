@@ -65,6 +65,19 @@ def unpack(stream: Array, width: int, n: int) -> Array:
     return numbers
 
 
+def occurrences(codes: Array, symbols: int) -> Array:
+    """How often each symbol occurs.
+
+    >>> occurrences(np.array([0, 2, 2], dtype=np.uint8), 4)
+    array([1, 0, 2, 0])
+    """
+    counts = np.zeros(symbols, np.int64)
+    run = max(RUN, 4 * symbols)  # counting widens what it counts: not all of it at once
+    for start in range(0, len(codes), run):
+        counts += np.bincount(codes[start : start + run], minlength=symbols)
+    return counts
+
+
 def entropy(counts: Array) -> float:
     """Bits of an ideal code of symbols that occur so many times each.
 

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import pickle
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
+from flatfed.claims_of_compressors import encodes_purely, sizes_are_true
+from flatfed.claims_of_form import opens_with_equations, pickles
 from flatfed.errors import CompositionError, FlatfedError
 from flatfed.method import Method
-from flatfed.part import Part
 from flatfed.toy import LAYOUT, ROUNDS, D, Trace, first_model, trace
-
-HOOKS = (
-    "value",
-    "observe",
-    "gradient",
-    "prepare",
-    "direction",
-    "step",
-    "finish",
-    "encode",
-    "remember",
-    "gather",
-    "absorb",
-    "settle",
-    "start",
-)
 
 
 @dataclass(frozen=True)
@@ -90,63 +74,6 @@ class Runs:
     single: Trace
 
 
-def _equations(method: Method) -> Iterator[str]:
-    for part in (*method.parts, method.compress):
-        if type(part).equations is not Part.equations:
-            continue  # it writes its own lines
-        for hook in HOOKS:
-            own = getattr(type(part), hook, None)
-            if own is not None and own is not _inherited(part, hook) and not part.equations(hook):
-                yield (
-                    f"{type(part).__name__}.{hook} has no equation line that is true for "
-                    f"{part!r}.\nOpen its docstring with one, for example "
-                    '"""g ← ∇F(w)""".'
-                )
-    method.describe()
-
-
-def _inherited(part: Part, hook: str) -> Any:
-    """The hook as the contract itself defines it, where it does."""
-    from flatfed import part as contract
-
-    axes = (base for base in type(part).__mro__ if base.__module__ == contract.__name__)
-    return next((vars(axis)[hook] for axis in axes if hook in vars(axis)), None)
-
-
-def _pickles(method: Method) -> Iterator[str]:
-    for part in (*method.parts, method.compress, method.topology):
-        if not is_dataclass(part) or not part.__dataclass_params__.frozen:
-            yield (
-                f"{type(part).__name__} is no frozen dataclass, so it may change or print as "
-                "another.\nWrite @dataclass(frozen=True) above the class."
-            )
-    try:
-        same = pickle.loads(pickle.dumps(method))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        yield (
-            f"it does not pickle: {error}.\nDefine its parts and rates as classes at the top of a "
-            "module, not in a function, and use no lambdas."
-        )
-    else:
-        yield from _same(method, same)
-
-
-def _same(method: Method, other: Method) -> Iterator[str]:
-    try:
-        equal = method == other and repr(method) == repr(other)
-    except RuntimeError:
-        yield (
-            "its parts cannot be compared: a field holds a tensor.\nKeep numbers in a tuple, or "
-            "what changes in a declared vector."
-        )
-    else:
-        if not equal:
-            yield (
-                "it comes back from pickling as another method.\nMake every part a frozen "
-                "dataclass whose fields are all it depends on."
-            )
-
-
 def _declared(runs: Runs) -> Iterator[str]:
     method = runs.method
     run = runs.one
@@ -180,7 +107,11 @@ def _declared(runs: Runs) -> Iterator[str]:
 def _returned(runs: Runs) -> Iterator[str]:
     method = runs.method
     run = runs.one
-    for kind, where in (("server", "absorb or settle"), ("keep", "finish"), ("notes", "gradient")):
+    for kind, where in (
+        ("server", "absorb or settle"),
+        ("keep", "finish or remember"),
+        ("notes", "gradient"),
+    ):
         for name, part in method.owned(kind):
             if (kind, name) not in run.renewed:
                 yield (
@@ -253,6 +184,14 @@ def _pure(runs: Runs) -> Iterator[str]:
         yield f"{change} was changed in place.\nReturn new vectors: v + a, not v.add_(a)."
 
 
+def _quiet(runs: Runs) -> Iterator[str]:
+    if runs.one.stirred:
+        yield (
+            "its hooks draw from torch's global generator.\nMake a generator of your own with "
+            "v.seed(purpose)."
+        )
+
+
 def _repeatable(runs: Runs) -> Iterator[str]:
     for name, vector in runs.one.state.items():
         if not torch.equal(vector, runs.two.state[name]):
@@ -279,8 +218,8 @@ def _bystanders(runs: Runs) -> Iterator[str]:
 
 RUNS = "its hooks run on a toy federation"
 BEFORE: dict[str, Callable[[Method], Iterator[str]]] = {
-    "every hook opens with its equation": _equations,
-    "it pickles, and comes back equal": _pickles,
+    "every hook opens with its equation": opens_with_equations,
+    "it pickles, and comes back equal": pickles,
 }
 AFTER: dict[str, Callable[[Runs], Iterator[str]]] = {
     "what is declared is read": _declared,
@@ -289,6 +228,9 @@ AFTER: dict[str, Callable[[Runs], Iterator[str]]] = {
     "vectors keep the model's type and shape": _shapes,
     "gradients asked for are gradients billed": _counted,
     "no hook changes what it was given": _pure,
+    "no compressor changes what it was given": lambda runs: encodes_purely(runs.method),
+    "a compressor's bytes are counted on any layout": lambda runs: sizes_are_true(runs.method),
+    "no hook touches the caller's random numbers": _quiet,
     "equal runs are equal to the bit": _repeatable,
     "the order of the clients is irrelevant": _orderless,
     "clients that do not take part are untouched": _bystanders,

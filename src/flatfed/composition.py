@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 RESERVED = frozenset(View.__annotations__) | {"dx", "dx_K", "dx_travel"}
 
 
+# What every round writes down.
+MEASURED = frozenset((
+    "round", "test_accuracy", "test_loss", "train_loss", "bytes_up", "bytes_down", "gradients",
+    "forwards", "server_gradients", "bits_up_nominal", "bits_up_entropy", "seconds", "clients",
+    "failed", "failures", "logged", "rounds", "best_test_accuracy", "rounds_to_target",
+))  # fmt: skip
+
+
 def check_axes(method: Method) -> None:
     """Every part sits on the axis it is made for."""
     axes: dict[str, Any] = {
@@ -77,10 +85,11 @@ def check_declarations(method: Method) -> None:
                     "others."
                 )
         for name in part.logged:
-            if name not in part.server or name not in part.scalars:
+            if name not in part.server or name not in part.scalars or name in MEASURED:
                 raise CompositionError(
                     f"{_name(part)} wants {name!r} written down, expected one of its scalars on "
-                    f"the server.\nDeclare it: server = ({name!r},) and scalars = ({name!r},)."
+                    "the server, of a name that no line of a run has yet.\n"
+                    f"Declare it: server = ({name!r},) and scalars = ({name!r},)."
                 )
     for kind in DECLARATIONS:
         declared = getattr(method.compress, kind)
@@ -90,12 +99,6 @@ def check_declarations(method: Method) -> None:
                 "declare nothing but keep and server.\n"
                 "Put what it shares into a part of its own: Method(..., also=(...,))."
             )
-    if method.compress.server and method.names("means"):
-        raise CompositionError(
-            f"{_name(method.compress)} puts a mean of its own in place of the cohort's, and "
-            f"{method.name} reads {', '.join(method.names('means'))}, which no such mean has.\n"
-            "Use another error feedback."
-        )
     for kind, known in (("means", ("dx_K", "dx_travel")), ("asks", ("first", "whole"))):
         for name, part in method.owned(kind):
             if name not in known:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
 
+from flatfed.errors import NonFiniteError
 from flatfed.flatmodel import FlatModel
 from flatfed.vec import Vec, seed_for
 
@@ -130,6 +132,11 @@ def distil(
         with torch.no_grad():
             rate.clamp_(min=1e-6)
         losses.append(float(loss.detach()))
+        if not isfinite(losses[-1]):
+            raise NonFiniteError(
+                f"The matching loss is {losses[-1]} in iteration {iteration} of the distillation, "
+                "expected a finite number.\nLower lr_images or alpha."
+            )
         progress(iteration + 1, recipe.iterations)
     return Distilled(inputs.detach(), labels.detach(), float(rate.detach()), tuple(losses))
 

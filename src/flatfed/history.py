@@ -17,7 +17,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not isfinite(value) else value
 
 
-SELDOM = (
+SELDOM = (  # not every method has them
     "failures", "forwards", "server_gradients", "bits_up_nominal", "bits_up_entropy", "logged",
 )  # fmt: skip
 

@@ -104,15 +104,21 @@ class Mean:
                 f"{', '.join(self._method.uploads)}.\nIt runs another method: check its "
                 "configuration."
             )
-        length = upload.lengths[name]
-        like = self._x.new_empty(length) if name in self._method.apart else self._x
-        expected = self._sums.get(name, like).numel()
-        if length != expected:
+        length = upload.lengths.get(name, -1)
+        apart = name in self._method.apart
+        came = sum(tensor.numel() for tensor in upload.vectors[name])
+        expected = self._x.numel() if not apart else came
+        if name in self._sums:
+            expected = self._sums[name].numel()
+        elif any(name in part.scalars for part in self._method.parts):
+            expected = 1
+        if length != expected or (apart and came != expected):
             raise FederationError(
                 f"Client {client} sent {name} with {length} elements, expected {expected}.\n"
                 "It trained another model: check its configuration."
             )
         how = self._method.compressor(name)
+        like = self._x.new_empty(expected) if apart else self._x
         try:
             vector = how.decode(upload.vectors[name], like, self._layout)
         except FederationError as error:

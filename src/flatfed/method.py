@@ -58,6 +58,8 @@ class Method:
         check_declarations(self)
         check_owners(self)
         check_readers(self)
+        for part in (*self.parts, self.compress):
+            part.fits(self)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -6,7 +6,7 @@ import abc
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 from flatfed.errors import UndeclaredName
 from flatfed.oracle import Oracle, Samples, Workbench
@@ -14,6 +14,8 @@ from flatfed.vec import Layout, Named, Vec, length_of
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from flatfed.method import Method
 
 
 class View:
@@ -111,7 +113,11 @@ class Part:
     apart: ClassVar[tuple[str, ...]] = ()  # of all these, those of a length of their own
     logged: ClassVar[tuple[str, ...]] = ()  # server scalars that are written down every round
     result: ClassVar[str] = ""  # the server vector that is evaluated and saved in place of x
+    cohorts: ClassVar[Literal["any", "random", "everybody"]] = "any"  # of whom it is true
     references: ClassVar[tuple[str, ...]] = ()  # who invented it (keys of flatfed.references)
+
+    def fits(self, method: Method) -> None:
+        """Refuse a composition in which this part would not do what it says."""
 
     def init(self, name: str, x: Vec) -> Vec:
         """First value of a declared vector: zero, unless a part says otherwise."""
@@ -249,6 +255,10 @@ class Compressor(Part, abc.ABC):
     def kept_size(self, name: str, layout: Layout) -> int:
         """Elements of one of the vectors it keeps."""
         return length_of(layout)
+
+    def understood(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout, kept: Named) -> Vec:
+        """Client: what the server takes its vector to be, now that this was sent and kept."""
+        return self.decode(sent, like, layout)
 
     def gather(self, mean: Vec, v: View) -> tuple[Vec, Named]:
         """Server, of every upload: the mean that its hooks see, and new values of server."""

@@ -70,6 +70,8 @@ REFERENCES = {
     "Generalization, ICLR 2021, arXiv:2010.01412",
     "scaffold": "Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated "
     "Learning, ICML 2020, arXiv:1910.06378",
+    "signsgd": "Bernstein et al., signSGD with Majority Vote is Communication Efficient and Fault "
+    "Tolerant, ICLR 2019, arXiv:1810.05291",
     "topk": "Stich, Cordonnier and Jaggi, Sparsified SGD with Memory, NeurIPS 2018, "
     "arXiv:1809.07599",
     "dynafed": "Pi et al., DynaFed: Tackling Client Data Heterogeneity with Global Dynamics, "

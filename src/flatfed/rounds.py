@@ -111,7 +111,7 @@ def client_round(
             for kind, vector in declared(part, new, part.keep).items():
                 seen.kept[f"{kind}:{name}"] = vector
             if method.kept == "synced":
-                arrived[name] = compressor.decode(vectors[name], done[name], view.layout)
+                arrived[name] = compressor.understood(vectors[name], done[name], view.layout, new)
         seen.remember(arrived if method.kept == "synced" else done)
     except FlatfedError:
         raise

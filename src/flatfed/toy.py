@@ -157,8 +157,19 @@ class Trace:
     decoded: list[tuple[int, Named]] = field(default_factory=list)
     counted: list[tuple[int, int, int, int]] = field(default_factory=list)
     # client, K, gradients, forward passes without one
+    bits: list[float] = field(default_factory=list)  # of compressed messages, nominal and entropy
     changed: list[str] = field(default_factory=list)
+    shown: dict[int, tuple[str, Vec, Vec]] = field(default_factory=dict)  # and as it was then
     disturbed: list[str] = field(default_factory=list)
+    stirred: bool = False  # torch's global generator
+
+    def look_again(self, where: str) -> None:
+        """Whatever a hook was shown must still be what it was."""
+        for what, now, then in self.shown.values():
+            if not torch.equal(now, then):
+                self.changed.append(f"{where}: {what}")
+        self.shown.clear()
+
     downs: list[Named] = field(default_factory=list)
     renewed: set[tuple[str, str]] = field(default_factory=set)  # (kind, name) that a hook returned
 
@@ -187,6 +198,8 @@ def _recording(run: Trace, side: str, method: _Marked) -> type[View]:
             value = object.__getattribute__(self, name)
             if name in names:
                 run.reads.add((side, names["_reader"], name))
+                if isinstance(value, Tensor):
+                    run.shown.setdefault(id(value), (f"{side}, {name!r}", value, value.clone()))
                 if name in notes and not any(value is one for one in method.first):
                     run.renewed.add(("notes", name))
             return value
@@ -199,9 +212,12 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
     tamed = tame(method)
     method = _Marked(**{field.name: getattr(tamed, field.name) for field in fields(Method)})
     run = Trace(first_state(method, dtype))
+    random = torch.get_rng_state()
     client, server = (_recording(run, side, method) for side in ("client", "server"))
     for t in range(ROUNDS):
+        before_sending = copies({"state": run.state})
         down = broadcast(method, run.state, t, N, views=server)
+        run.changed += changes({"state": run.state}, before_sending, f"round {t}, server, at start")
         run.downs.append(down)
         idle = {str(i): run.kept[i] for i in run.kept if i not in COHORTS[t]}
         before_round = copies(idle)
@@ -219,9 +235,15 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
             run.changed += changes(watched, before, f"round {t}, client {data.client}")
             if any(not torch.equal(a, b) for o in asked for a, b in o.answers):
                 run.changed.append(f"round {t}, client {data.client}: a gradient it was given")
+            run.look_again(f"round {t}, client {data.client}")
             uploads.append(upload)
             run.arrived.append((data.client, upload))
+            where = f"round {t}, client {data.client}"
+            messages = {n: {str(k): a for k, a in enumerate(v)} for n, v in upload.vectors.items()}
+            before = copies(messages)
             run.decoded.append((data.client, _decoded(method, upload, run.state["x"])))
+            run.bits.append(_bits(method, upload))
+            run.changed += changes(messages, before, f"{where}, its message of")
         mean = Mean(method, run.state, layout=LAYOUT, mean_samples=sum(SAMPLES) / N)
         for upload in sorted(uploads, key=lambda upload: upload.client):
             mean.add(upload)
@@ -234,9 +256,11 @@ def trace(method: Method, dtype: torch.dtype = torch.float64, *, backwards: bool
             method, run.state, averaged, t, N, drawn=drawn, workbench=bench, views=server
         )
         run.changed += changes(watched, before, f"round {t}, server")
+        run.look_again(f"round {t}")
         run.renewed |= {("server", n) for n, v in new.items() if v is not run.state[n]}
         run.state = new
         run.disturbed += changes(idle, before_round, f"round {t}")
+    run.stirred = not torch.equal(random, torch.get_rng_state())
     return run
 
 
@@ -245,6 +269,13 @@ def _decoded(method: Method, upload: Upload, x: Vec) -> Named:
         name: method.compressor(name).decode(sent, x.new_empty(upload.lengths[name]), LAYOUT)
         for name, sent in upload.vectors.items()
     }
+
+
+def _bits(method: Method, upload: Upload) -> float:
+    """Both bills of what was compressed: whatever they say, they must be numbers."""
+    compress, width = method.compress, first_model().element_size()
+    sent = (v for name, v in upload.vectors.items() if name not in method.apart)
+    return sum(compress.nominal(LAYOUT, width) + compress.entropy(v, LAYOUT) for v in sent)
 
 
 def _vectors(view: View) -> Named:

@@ -58,7 +58,24 @@ class Training:
         except CompositionError as error:  # the same words; a wrong request is no method
             raise SpecError(str(error)) from None
         self.cohort.count(self.federation.N)
-        check_method(self.method)
+        check_method(self.running)
+        self._refuse_cohorts()
+
+    def _refuse_cohorts(self) -> None:
+        """Parts may be true of some cohorts only."""
+        cohort, N = self.cohort, self.federation.N
+        for part in (*self.method.parts, self.method.compress):
+            if part.cohorts == "everybody" and (cohort.count(N) < N or cohort.drop):
+                raise SpecError(
+                    f"{type(part).__name__} needs all {N} clients in every round, the cohort has "
+                    f"{cohort.count(N)} and drop = {cohort.drop!r}.\n"
+                    "Leave [cohort] out, or choose another part."
+                )
+            if part.cohorts == "random" and cohort.sampling != "uniform":
+                raise SpecError(
+                    f"{type(part).__name__} counts on cohorts drawn at random, sampling is "
+                    f"{cohort.sampling!r}.\nSet sampling = 'uniform' in [cohort]."
+                )
 
     @property
     def running(self) -> Method:
@@ -105,9 +122,9 @@ class Training:
         heard = Heard(method, model.layout, model.x0.element_size())
         work = [Work(i, t, before.ledger.get(i), len(drawn)) for i in there]
         for reply in crew.train(sent, work):
-            heard.note(reply)
             if reply.upload is not None:
                 mean.add(reply.upload)
+            heard.note(reply)
         if heard.failures and not heard.clients:
             raise _nobody(heard, t)
         ledger = before.ledger
@@ -137,7 +154,8 @@ class Training:
             train_loss=heard.losses / heard.steps if heard.steps else None,
             bytes_up=heard.bytes_up,
             bytes_down=bytes_down(method, sent, len(there))
-            + bytes_pushed(method, before.state, state, N),
+            + bytes_pushed(method, before.state, state, N)
+            + (0 if t else bytes_pushed(method, {}, before.state, N)),
             gradients=heard.gradients,
             forwards=heard.forwards,
             server_gradients=bench.gradients,

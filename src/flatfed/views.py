@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -99,10 +99,14 @@ class ClientSight:
 
     def oracle(self, batch: Oracle, k: int) -> Oracle:
         """The objective's gradient on a batch."""
-        objective = self._method.objective
-        if type(objective) is DataLoss:  # the batch's own gradient: no view to make at every step
+        if not self._objective_of_its_own:  # the batch's gradient: no view to make at every step
             return batch
+        objective = self._method.objective
         return partial(_objective, objective, cast(Samples, batch), self.by(objective, k))
+
+    @property
+    def _objective_of_its_own(self) -> bool:
+        return type(self._method.objective) is not DataLoss
 
     def _first(self, part: Part) -> Oracle:
         return self.oracle(self._data.batches[0], 0)
@@ -116,10 +120,9 @@ class ClientSight:
             )
         K = len(self._rates)
         # Another objective than the loss is asked for on every mini-batch of all the data.
-        pieces = getattr(self._data.whole, "pieces", None)
-        if pieces is None or type(self._method.objective) is DataLoss:
+        if not hasattr(type(self._data.whole), "pieces") or not self._objective_of_its_own:
             return self.oracle(self._data.whole, K)
-        return partial(_weighed, [(share, self.oracle(piece, K)) for share, piece in pieces])
+        return partial(_weighed, self._data.whole, partial(self.oracle, k=K))
 
     def _seed(self, k: int, purpose: str, of: str = "") -> int:
         return seed_for(self._data.seed, purpose + of, self._constants["t"], self._data.client, k)
@@ -129,10 +132,10 @@ def _objective(objective: Objective, batch: Samples, v: View, w: Vec) -> Vec:
     return objective.value(w, batch, v)
 
 
-def _weighed(pieces: Sequence[tuple[float, Oracle]], w: Vec) -> Vec:
+def _weighed(whole: Any, oracle: Callable[[Oracle], Oracle], w: Vec) -> Vec:
     total = w.new_zeros(w.shape)
-    for share, piece in pieces:
-        total.add_(piece(w), alpha=share)
+    for share, piece in whole.pieces:  # made one by one, when they are asked for
+        total.add_(oracle(piece)(w), alpha=share)
     return total
 
 

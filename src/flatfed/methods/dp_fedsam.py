@@ -7,7 +7,7 @@ from math import inf, isinf, sqrt
 from typing import Literal, Unpack
 
 from flatfed.errors import CompositionError, one_of, refuse, within
-from flatfed.method import Method
+from flatfed.method import DENSE, Method
 from flatfed.oracle import Oracle
 from flatfed.part import Part, Perturbation, View
 from flatfed.parts.local import SHARED, LocalWork, work
@@ -16,7 +16,6 @@ from flatfed.privacy import epsilon
 from flatfed.vec import Named, Vec, clip, norm
 
 TINY = 1e-12  # under a norm
-WITHOUT_NOISE = {"_reader", "dx", "dx_K", "dx_travel", "travel", "S"}  # all that a mean may hold
 
 
 @dataclass(frozen=True)
@@ -50,6 +49,7 @@ class NoisyUpdate(Part):
     delta: float | None = None  # None: N^−1.1
     server, upload = ("answers", "epsilon"), ("dx",)
     scalars, apart, logged = ("epsilon",), ("answers",), ("epsilon",)
+    cohorts = "random"
     references = ("dpfedsam", "rdp")
 
     def __post_init__(self) -> None:
@@ -59,6 +59,22 @@ class NoisyUpdate(Part):
             within(self, "delta", "(0, 1)")
         if self.sigma and isinf(self.bound):
             refuse(self, "bound", "a finite length where there is noise of sigma times it")
+
+    def fits(self, method: Method) -> None:
+        others = [name for name in method.uploads if name != "dx"]
+        wrong = ""
+        if method.compress != DENSE:
+            wrong = f"compress={method.compress!r}: of what each client rounds off, no noise hides"
+        elif method.weights != "uniform":
+            wrong = f"weights={method.weights!r}: a client then counts for more than its bound"
+        elif others:
+            wrong = f"uploads without noise: {', '.join(others)}"
+        if wrong:
+            raise CompositionError(
+                f"NoisyUpdate got {wrong}, expected nothing but dx, whole and of equal weight, or "
+                "ε would be wrong.\nLeave that out; running statistics are an upload, GroupNorm "
+                "has none."
+            )
 
     def init(self, name: str, x: Vec) -> Vec:
         return x.new_zeros(0) if name == "answers" else super().init(name, x)
@@ -79,11 +95,6 @@ class NoisyUpdate(Part):
         answers ← answers, and once more that S of the drawn clients answered
         epsilon ← ε of all rounds so far, at δ
         """
-        for name in sorted(vars(mean).keys() - WITHOUT_NOISE):
-            raise CompositionError(
-                f"Clients send {name!r} without noise, expected nothing but dx: ε would be wrong.\n"
-                "Take a model without running statistics, and no part that sends a vector."
-            )
         counts = {(d, s): n for d, s, n in v.answers.view(-1, 3).int().tolist()}
         now = v.drawn, round(v.S)
         counts[now] = counts.get(now, 0) + 1
@@ -121,8 +132,8 @@ def dp_fedsam(
     What ε says: whether one client, with all its data, took part changes the probability of any
     sequence of global models by at most e^ε, save for δ. What it does not:
         Cohorts of a fixed size, drawn uniformly, are counted as if each client came with
-        probability drawn/N: usual, and an approximation. Cyclic cohorts are not drawn at all:
-        ε does not hold for them.
+        probability drawn/N: usual, and an approximation. Cyclic cohorts are not drawn at all, and
+        are refused.
         The server sees every update by itself, under a fraction 1/drawn of the variance: it must
         be trusted, or see sums only.
         The noise follows from the run's seed: who knows the seed can take it away. It is made of

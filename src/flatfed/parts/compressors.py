@@ -14,13 +14,14 @@ from flatfed.part import Compressor
 from flatfed.parts.compress import Cast, Dense
 from flatfed.parts.feedback import EF21, ErrorFeedback
 from flatfed.parts.lowrank import LowRank
-from flatfed.parts.quantise import QSGD, ScaledSign
+from flatfed.parts.quantise import QSGD, ScaledSign, Sign
 from flatfed.parts.sparsify import RandomK, TopK
 
 COMPRESSORS: dict[str, type[Any]] = {
     "none": Dense,
     "cast": Cast,
     "qsgd": QSGD,
+    "sign": Sign,
     "scaled_sign": ScaledSign,
     "topk": TopK,
     "randomk": RandomK,
@@ -53,9 +54,7 @@ def build(name: str, /, **settings: Any) -> Compressor:
             raise SpecError(f"{name} has no parameter {key!r}.\n{listed}")
     feedback = settings.pop("feedback", None)
     if not isinstance(feedback, str | None) or feedback not in FEEDBACK:
-        raise SpecError(
-            f"{name} got feedback={feedback!r}, expected {' or '.join(map(repr, FEEDBACK))}."
-        )
+        raise SpecError(f"{name} got feedback={feedback!r}, expected 'ef', 'ef21' or none.")
     compressor: Compressor = _find(name)(**settings)
     around = FEEDBACK[feedback]
     return around(compressor) if around else compressor

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from flatfed.errors import one_of, refuse, within
+from flatfed.errors import CompositionError, one_of, refuse, within
 from flatfed.part import Correction, View, brief
+from flatfed.parts.compress import Dense
 from flatfed.vec import Named, Vec
+
+if TYPE_CHECKING:
+    from flatfed.method import Method
 
 # Whether the server is sent how a client's state changed, or works it out from dx.
 Increment = Literal["sent", "derived"]
@@ -67,6 +71,15 @@ class ControlVariates(Correction):
         else:
             object.__setattr__(self, "upload", ())
             object.__setattr__(self, "means", ("dx_travel",))
+
+    def fits(self, method: Method) -> None:
+        lossy = not isinstance(method.compress, Dense)
+        if self.increment == "derived" and lossy and method.kept == "exact":
+            raise CompositionError(
+                f"increment='derived' with {method.compress!r} and kept='exact', expected "
+                "kept='synced': the server works dc out of the dx that it decodes.\n"
+                "Set kept = 'synced', or increment = 'sent'."
+            )
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g − c_i + c"""

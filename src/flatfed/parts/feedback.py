@@ -12,6 +12,18 @@ from flatfed.vec import Layout, Named, Vec
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from flatfed.method import Method
+
+
+def own_mean(compressor: Compressor, method: Method) -> None:
+    """Refuse a mean of its own where parts read means that it does not replace."""
+    if method.names("means"):
+        raise CompositionError(
+            f"{type(compressor).__name__} puts a mean of its own in place of the cohort's, and "
+            f"{method.name} reads {', '.join(method.names('means'))}, which no such mean has.\n"
+            "Use another compressor or feedback."
+        )
+
 
 class _Around(Compressor):
     """Another compressor, with a memory of its own."""
@@ -38,6 +50,9 @@ class _Around(Compressor):
     def kept_size(self, name: str, layout: Layout) -> int:
         own = name == self.remembers
         return super().kept_size(name, layout) if own else self.inner.kept_size(name, layout)
+
+    def fits(self, method: Method) -> None:
+        self.inner.fits(method)
 
     def decode(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout) -> Vec:
         """The inner compressor's own."""
@@ -83,14 +98,19 @@ class EF21(_Around):
     """Clients send how their vector differs from what the server knows of it.
 
     The server keeps h, the mean of h_i over all N clients, and that is what its hooks see as the
-    mean. If all take part it is the mean of those who sent; if not, it holds the others' last
-    vectors too (EF21-PP), zero for those who were never asked.
+    mean. It is the cohort's if all take part, and a run asks for that; for a client that fails,
+    its last vector stands in.
     """
 
     inner: Compressor
     server = ("h",)
     remembers = "h_i"
+    cohorts = "everybody"
     references = ("ef21",)
+
+    def fits(self, method: Method) -> None:
+        super().fits(method)
+        own_mean(self, method)
 
     def encode(self, a: Vec, v: View) -> tuple[tuple[Tensor, ...], Named]:
         """
@@ -100,6 +120,9 @@ class EF21(_Around):
         a = a - v.h_i
         sent, new = self.inner.encode(a, v)
         return sent, {**new, "h_i": v.h_i + self.inner.decode(sent, a, v.layout)}
+
+    def understood(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout, kept: Named) -> Vec:
+        return kept["h_i"]
 
     def gather(self, mean: Vec, v: View) -> tuple[Vec, Named]:
         """h ← h + (S/N)·mean;  mean ← h"""

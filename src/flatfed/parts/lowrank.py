@@ -127,8 +127,8 @@ def orthonormal(rows: Array) -> Array:
 
 
 def saturated(wide: Array, dtype: Any) -> Array:
-    """In a type of fewer bits; what lies beyond it becomes its largest number."""
+    """In a type of fewer bits; a finite number beyond it becomes its largest."""
     import numpy as np
 
     largest = np.finfo(dtype).max
-    return np.clip(wide, -largest, largest).astype(dtype)
+    return np.where(np.isinf(wide), wide, np.clip(wide, -largest, largest)).astype(dtype)

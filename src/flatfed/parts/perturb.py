@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from flatfed.errors import CompositionError, one_of, within
 from flatfed.oracle import Oracle
-from flatfed.part import Perturbation, View
+from flatfed.part import DECLARATIONS, Perturbation, View
 from flatfed.vec import Named, Vec, ascend
+
+if TYPE_CHECKING:
+    from flatfed.method import Method
 
 NO_ASCENT = "rho=0 switches the ascent off."
 
@@ -58,10 +62,14 @@ class Reusing(Perturbation):
                 f"Reusing got ascent={self.ascent!r}, which never asks for the gradient at w.\n"
                 "It can only stand in for an ascent that does, for example Reusing(SAM(rho=0.1))."
             )
-        for name in ("server", "broadcast", "uses", "keep", "upload", "means", "asks"):
+        kinds = (*DECLARATIONS, "scalars", "apart", "logged", "result", "cohorts", "forwards")
+        for name in kinds:
             object.__setattr__(self, name, getattr(self.ascent, name))
         object.__setattr__(self, "notes", (*self.ascent.notes, "g_last"))
-        object.__setattr__(self, "gradients", self.ascent.gradients - (self.form == "N"))
+        spared = int(self.form == "N")
+        object.__setattr__(self, "gradients", self.ascent.gradients - spared)
+        if self.ascent.gradients_least is not None:
+            object.__setattr__(self, "gradients_least", self.ascent.gradients_least - spared)
         object.__setattr__(self, "references", (*self.ascent.references, *self.references))
 
     def init(self, name: str, x: Vec) -> Vec:
@@ -84,9 +92,19 @@ class Reusing(Perturbation):
         """The ascent's own."""
         return self.ascent.observe(w, batch, v)
 
+    def quick(self) -> Self:
+        return replace(self, ascent=self.ascent.quick())
+
+    def fits(self, method: Method) -> None:
+        self.ascent.fits(method)
+
     def finish(self, y: Vec, v: View) -> Named:
         """The ascent's own."""
         return self.ascent.finish(y, v)
+
+    def remember(self, sent: View, v: View) -> Named:
+        """The ascent's own."""
+        return self.ascent.remember(sent, v)
 
     def absorb(self, mean: View, v: View) -> Named:
         """The ascent's own."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from flatfed.errors import one_of, refuse, whole
-from flatfed.part import View
+from flatfed.errors import one_of, refuse, whole, within
+from flatfed.part import Compressor, View
 from flatfed.parts.blockwise import Blockwise
-from flatfed.parts.compress import refusal
+from flatfed.parts.compress import expect, refusal
+from flatfed.parts.feedback import own_mean
 from flatfed.vec import Layout, Named, Vec, length_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from flatfed.bits import Array
     from flatfed.blocks import Blocks
+    from flatfed.method import Method
 
 INTERVALS = {"fixed": -1, "levels": 0, "literal": 1}  # s − 2^bits
 
@@ -101,11 +103,13 @@ class QSGD(Blockwise):
         return self.bits * length_of(layout) + 8 * width * self.count(layout)
 
     def entropy(self, sent: tuple[Tensor, ...], layout: Layout) -> float:
-        import numpy as np
+        from flatfed.bits import entropy, occurrences, unpack
 
-        from flatfed.bits import entropy
-
-        counts = np.bincount(self._levels(sent, layout) + self.s)
+        codes = unpack(sent[0].numpy(), self.width, length_of(layout))
+        counts = occurrences(codes, 1 << self.width)
+        above = 1 << (self.width - 1)
+        counts[0] += counts[above]  # a zero is one symbol, whatever its sign
+        counts[above] = 0
         return 8 * sent[1].nbytes + entropy(counts)
 
     def elias(self, sent: tuple[Tensor, ...], layout: Layout) -> int:
@@ -169,3 +173,61 @@ class ScaledSign(Blockwise):
 
         d = length_of(layout)
         return 8 * sent[1].nbytes + choice_entropy(int(unpack(sent[0].numpy(), 1, d).sum()), d)
+
+
+@dataclass(frozen=True)
+class Sign(Compressor):
+    """A bit for every number, and a step of a fixed length for all of them.
+
+    With vote="majority" every number moves by the sign that more clients sent, 0 where they are
+    even; with "mean", by the mean of the signs. How long the vectors were is lost: scale is a
+    server rate, in units of the uploads.
+    """
+
+    scale: float = 1e-3
+    vote: Literal["mean", "majority"] = "mean"
+    references = ("signsgd",)
+
+    def __post_init__(self) -> None:
+        within(self, "scale", "(0, ∞)")
+        one_of(self, "vote", self.vote, "mean", "majority")
+
+    def fits(self, method: Method) -> None:
+        if self.vote == "majority":
+            own_mean(self, method)
+
+    def encode(self, a: Vec, v: View) -> tuple[tuple[Tensor, ...], Named]:
+        """sent ← sign(a), + for 0"""
+        import numpy as np
+        import torch
+
+        return (torch.from_numpy(np.packbits(a.cpu().numpy() < 0)),), {}
+
+    def decode(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout) -> Vec:
+        """a ← scale·sent"""
+        import torch
+
+        from flatfed.bits import packed_size, unpack
+
+        expect(self, sent, (packed_size(like.numel(), 1), torch.uint8))
+        negative = torch.from_numpy(unpack(sent[0].cpu().numpy(), 1, like.numel())).to(like)
+        return negative.mul_(-2 * self.scale).add_(self.scale)
+
+    def gather(self, mean: Vec, v: View) -> tuple[Vec, Named]:
+        """
+        [mean]     mean ← mean
+        [majority] mean ← scale·sign(mean)
+        """
+        return mean if self.vote == "mean" else mean.sign() * self.scale, {}
+
+    def nbytes(self, layout: Layout, width: int) -> int:
+        return -(-length_of(layout) // 8)
+
+    def nominal(self, layout: Layout, width: int) -> float:
+        return length_of(layout)
+
+    def entropy(self, sent: tuple[Tensor, ...], layout: Layout) -> float:
+        from flatfed.bits import choice_entropy, unpack
+
+        d = length_of(layout)
+        return choice_entropy(int(unpack(sent[0].numpy(), 1, d).sum()), d)

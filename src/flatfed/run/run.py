@@ -160,7 +160,6 @@ class _Running:
     def _conclude(self, result: Result) -> None:
         """The last checkpoint, the model, the final numbers."""
         self._save()
-        save_synthetic(self.folder, self.training, self.standing)
         try:
             unfinished = self.folder.model_file.with_suffix(".part")
             write_vectors(unfinished, result.module().state_dict())
