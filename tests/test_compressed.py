@@ -258,7 +258,8 @@ def spec(folder, **more) -> Spec:
 
 def test_a_spec_names_a_compressor_and_the_folder_says_all_of_it(tmp_path) -> None:
     asked = {"name": "qsgd", "bits": 3, "feedback": "ef", "kept": "synced"}
-    run(spec(tmp_path, compress=asked), out=tmp_path / "r")
+    result = run(spec(tmp_path, compress=asked), out=tmp_path / "r")
+    assert result.training.method.kept == "synced"
     written = Spec.read(tmp_path / "r" / "spec.toml").compress
     assert (written.name, written.kept) == ("qsgd", "synced")
     assert written.settings == {
