@@ -17,13 +17,13 @@ from torch import Tensor
 
 from flatfed import bits
 from flatfed.blocks import stretches, tiles
-from flatfed.errors import CompositionError, FederationError, SpecError
+from flatfed.errors import CompositionError, FederationError, NonFiniteError, SpecError
 from flatfed.part import Compressor
 from flatfed.parts.compress import Cast, Dense
 from flatfed.parts.compressors import COMPRESSORS, build, parameters
 from flatfed.parts.feedback import EF21, ErrorFeedback
 from flatfed.parts.lowrank import LowRank, orthonormal
-from flatfed.parts.quantise import QSGD, ScaledSign
+from flatfed.parts.quantise import QSGD, ScaledSign, Sign
 from flatfed.parts.sparsify import RandomK, TopK
 from flatfed.references import REFERENCES
 from flatfed.vec import Layout, lay_out, length_of, seed_for
@@ -41,6 +41,8 @@ EVERY: list[Compressor] = [
         (8, "l2", 5, "fixed"), (8, "linf", "global", "levels"), (15, "l2", "tensor", "literal"),
         (16, "linf", 1, "literal"),
     ]),
+    Sign(0.5),
+    Sign(0.5, "majority"),
     ScaledSign(),
     ScaledSign("tensor"),
     ScaledSign(4),
@@ -56,6 +58,8 @@ EVERY: list[Compressor] = [
     EF21(QSGD()),
     EF21(LowRank(2)),
 ]  # fmt: skip
+# Of which a sign alone says nothing about lengths.
+MEASURING = [c for c in EVERY if not isinstance(c, Sign)]
 
 
 def vec(*numbers: float, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -138,7 +142,7 @@ def test_what_travels_is_what_is_counted_and_what_arrives_is_like_the_vector(c, 
     assert c.nominal(layout, a.element_size()) > 0
 
 
-@pytest.mark.parametrize("c", EVERY, ids=repr)
+@pytest.mark.parametrize("c", MEASURING, ids=repr)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_zero_arrives_as_zero(c, dtype) -> None:
     layout = lay_out({"w": (7, 9), "b": (5,)})
@@ -161,7 +165,7 @@ def test_huge_and_tiny_numbers_stay_finite(c, dtype, size) -> None:
             v = view(c, a, layout, **new)
 
 
-@pytest.mark.parametrize("c", EVERY, ids=repr)
+@pytest.mark.parametrize("c", MEASURING, ids=repr)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_is_no_finite_number_arrives_as_none(c, bad) -> None:
     """The server has to see that a client diverged; only what was not drawn can hide it."""
@@ -795,3 +799,17 @@ def test_a_wrong_name_or_parameter_is_answered_with_the_right_ones() -> None:
 def test_a_wrong_field_is_refused(make, said) -> None:
     with pytest.raises(CompositionError, match=said):
         make()
+
+
+def test_a_sign_is_a_bit_and_a_step_of_fixed_length() -> None:
+    a = vec(3, -0.1, 0, -0.0, -7)
+    assert torch.equal(through(Sign(0.5), a), vec(0.5, -0.5, 0.5, 0.5, -0.5))
+    assert (Sign().nominal(CONVNET, 4), Sign().nbytes(CONVNET, 4)) == (D, 40_002)
+    mean = vec(0.5, -0.1, 0.0)
+    assert torch.equal(Sign(2.0, "majority").gather(mean, None)[0], vec(2, -2, 0))
+    assert Sign(2.0).gather(mean, None)[0] is mean
+
+
+def test_a_sign_of_what_is_no_number_is_refused() -> None:
+    with pytest.raises(NonFiniteError, match="Sign got a vector with 1 of 2 elements NaN or inf"):
+        message(Sign(), vec(1, math.nan))

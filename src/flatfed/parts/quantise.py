@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from flatfed.errors import one_of, refuse, whole, within
+from flatfed.errors import NonFiniteError, one_of, refuse, whole, within
 from flatfed.part import Compressor, View
 from flatfed.parts.blockwise import Blockwise
 from flatfed.parts.compress import expect, refusal
 from flatfed.parts.feedback import own_mean
-from flatfed.vec import Layout, Named, Vec, length_of
+from flatfed.vec import Layout, Named, Vec, length_of, non_finite
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -201,6 +201,11 @@ class Sign(Compressor):
         import numpy as np
         import torch
 
+        if bad := non_finite(a):  # a bit could not say so
+            raise NonFiniteError(
+                f"Sign got a vector with {bad} of {a.numel()} elements NaN or infinite, expected "
+                "finite numbers.\nLower the learning rate, or set clip."
+            )
         return (torch.from_numpy(np.packbits(a.cpu().numpy() < 0)),), {}
 
     def decode(self, sent: tuple[Tensor, ...], like: Vec, layout: Layout) -> Vec:
