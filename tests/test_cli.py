@@ -174,7 +174,7 @@ def test_check_accepts_a_good_method_and_a_function_that_makes_one() -> None:
     for name in ("mine", "made"):
         code, out, err = flatfed("check", f"mine_to_check:{name}")
         assert (code, err) == (0, "")
-        assert out.splitlines()[-1] == f"mine_to_check:{name} keeps all 12 claims."
+        assert out.splitlines()[-1] == f"mine_to_check:{name} keeps all 15 claims."
         assert out.count("✓") == 12
 
 
