@@ -175,7 +175,7 @@ def test_check_accepts_a_good_method_and_a_function_that_makes_one() -> None:
         code, out, err = flatfed("check", f"mine_to_check:{name}")
         assert (code, err) == (0, "")
         assert out.splitlines()[-1] == f"mine_to_check:{name} keeps all 15 claims."
-        assert out.count("✓") == 12
+        assert out.count("✓") == 15
 
 
 @pytest.mark.usefixtures("mine")
@@ -184,7 +184,7 @@ def test_check_says_what_is_wrong() -> None:
     assert code == 1
     assert "✗ every hook opens with its equation\n    Rough.direction has no equation line" in out
     assert "✗ no hook changes what it was given\n    round 0, client 0: a gradient" in out
-    assert err == "mine_to_check:rough breaks 2 of 12 claims.\n"
+    assert err == "mine_to_check:rough breaks 2 of 15 claims.\n"
 
 
 @pytest.mark.usefixtures("mine")
