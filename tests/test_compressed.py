@@ -364,3 +364,12 @@ def test_another_seed_of_the_run_is_another_draw() -> None:
     )
     assert all(map(torch.equal, one["dx"], again["dx"]))
     assert not all(map(torch.equal, one["dx"], two["dx"]))
+
+
+def test_ef21_leaves_a_scalar_as_it_came() -> None:
+    """Only messages that were compressed have a mean of the compressor's own."""
+    plain = methods.fednova(mu=0.5, lr=0.05, steps=1, weight_decay=0.0, clip=None)
+    lossless = compressed(plain, "topk", fraction=1.0, feedback="ef21")
+    assert set(lossless.names("server")) == {"h:dx"}
+    one, two = (Run(method, Quadratics(3, full=True), 5) for method in (plain, lossless))
+    torch.testing.assert_close(one.state["x"], two.state["x"], rtol=0, atol=1e-11)

@@ -12,6 +12,7 @@ from flatfed.errors import FederationError, NonFiniteError
 from flatfed.mean import Mean, Upload
 from flatfed.method import Method
 from flatfed.part import Part
+from flatfed.parts import compressors
 from flatfed.parts.local import SGD
 
 X = torch.zeros(2, dtype=torch.float64)
@@ -79,3 +80,31 @@ def test_without_the_mean_count_of_everybody_there_is_no_s_to_read() -> None:
     mean = Mean(replace(methods.fedavg(), weights="samples"), {"x": X})
     mean.add(ONE)
     assert mean.result().S is None
+
+
+@dataclass(frozen=True)
+class Counted(Part):
+    """Sends a number beside dx."""
+
+    upload = ("n",)
+    scalars = ("n",)
+
+
+def test_a_scalar_is_one_element_whoever_sends_it_first() -> None:
+    method = Method(local=SGD(lr=0.1, steps=1), also=(Counted(),))
+    dx, n = torch.zeros(2).double(), torch.zeros(2).double()
+    sent = Upload(0, {"dx": (dx,), "n": (n,)}, {"dx": 2, "n": 2}, 1, 0.1, 1)
+    with pytest.raises(FederationError, match="Client 0 sent n with 2 elements, expected 1"):
+        Mean(method, {"x": X}).add(sent)
+    untrue = replace(sent, lengths={"dx": 2, "n": 1})
+    with pytest.raises(FederationError, match="Client 0 sent n with 2 elements, expected 1"):
+        Mean(method, {"x": X}).add(untrue)
+
+
+def test_a_message_that_cannot_be_read_is_its_clients() -> None:
+    topk = replace(methods.fedavg(), compress=compressors.build("topk", fraction=0.5))
+    sent = Upload(4, {"dx": (torch.zeros(2).double(),)}, {"dx": 2}, 1, 0.1, 1)
+    with pytest.raises(
+        FederationError, match=r"Client 4's dx: TopK\(fraction=0.5\) received 2 × f"
+    ):
+        Mean(topk, {"x": X}).add(sent)

@@ -112,9 +112,10 @@ class Mean:
             expected = self._sums[name].numel()
         elif any(name in part.scalars for part in self._method.parts):
             expected = 1
-        if length != expected or (apart and came != expected):
+        found = came if apart and length == expected else length
+        if found != expected:
             raise FederationError(
-                f"Client {client} sent {name} with {length} elements, expected {expected}.\n"
+                f"Client {client} sent {name} with {found} elements, expected {expected}.\n"
                 "It trained another model: check its configuration."
             )
         how = self._method.compressor(name)

@@ -93,7 +93,7 @@ class SGD(Local):
     def travel(self, rates: Sequence[float]) -> float:
         """travel ← Ση_k·(1 + β + … + β^k): the way a constant gradient of length 1 would carry"""
         if not self.momentum:
-            return sum(rates)
+            return super().travel(rates)
         velocity = way = 0.0
         for rate in rates:
             velocity = self.momentum * velocity + 1
