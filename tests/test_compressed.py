@@ -373,3 +373,20 @@ def test_ef21_leaves_a_scalar_as_it_came() -> None:
     assert set(lossless.names("server")) == {"h:dx"}
     one, two = (Run(method, Quadratics(3, full=True), 5) for method in (plain, lossless))
     torch.testing.assert_close(one.state["x"], two.state["x"], rtol=0, atol=1e-11)
+
+
+def test_client_and_server_cut_the_model_alike_whoever_knows_how() -> None:
+    """Layouts of the data, of its oracles, or of nobody: blocks are the same on both sides."""
+    from flatfed.flatmodel import FlatModel
+    from flatfed.rounds import LocalData, one_round
+
+    model = FlatModel(torch.nn.Linear(4, 3).double())
+    oracle = model.oracle((torch.ones(2, 4).double(), torch.tensor([0, 2])))
+    mine = compressed(methods.build("fedavg", **WALK), "qsgd", bits=2)
+    for data in (
+        LocalData(0, [oracle], layout=model.layout),
+        LocalData(0, [oracle]),
+        LocalData(0, [lambda w: oracle(w)]),
+    ):
+        state, _ = one_round(mine, {"x": model.x0}, {}, [data], 0, 1)
+        assert not torch.equal(state["x"], model.x0)

@@ -14,7 +14,7 @@ from flatfed.mean import Mean, Upload
 from flatfed.method import Method
 from flatfed.oracle import Oracle, Workbench
 from flatfed.part import Compressor, Part, View
-from flatfed.vec import Layout, Named, Vec
+from flatfed.vec import Layout, Named, Vec, lay_out
 from flatfed.views import ClientSight, ServerSight, declared, refuse_upload
 
 if TYPE_CHECKING:
@@ -32,6 +32,11 @@ class LocalData:
     layout: Layout | None = None  # None: its oracles' own, or else one tensor called "weight"
     seed: int = 0  # the run's, for hooks that draw
     drawn: int | None = None  # clients drawn for this round
+
+    def laid_out(self, x: Vec) -> Layout:
+        """Where the module's tensors lie, as far as anybody knows."""
+        own = self.layout or next((getattr(b, "layout", None) for b in self.batches), None)
+        return own or lay_out({"weight": (x.numel(),)})
 
 
 def broadcast(
@@ -212,7 +217,7 @@ def one_round(
     cohort = sorted(cohort, key=lambda data: data.client)
     sent = broadcast(method, state, t, N)
     kept = dict(kept)
-    layout = next((data.layout for data in cohort), None)
+    layout = next((data.laid_out(state["x"]) for data in cohort), None)
     mean = Mean(method, state, layout=layout, mean_samples=mean_samples)
     for data in cohort:
         upload, kept[data.client] = client_round(method, sent, kept.get(data.client, {}), data, t)

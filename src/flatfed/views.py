@@ -12,7 +12,7 @@ from flatfed.method import Method
 from flatfed.oracle import Oracle, Samples, Workbench
 from flatfed.part import Compressor, Objective, Part, View
 from flatfed.parts.objective import DataLoss
-from flatfed.vec import Named, Vec, lay_out, seed_for
+from flatfed.vec import Named, Vec, seed_for
 
 if TYPE_CHECKING:
     from flatfed.rounds import LocalData
@@ -40,11 +40,9 @@ class ClientSight:
         self._sent = sent
         self.kept = dict(kept) or method.fresh("keep", x)
         self.notes = method.fresh("notes", x)
-        layout = data.layout or getattr(data.batches[0], "layout", None)
-        layout = layout or lay_out({"weight": (x.numel(),)})
         self._constants: dict[str, Any] = {
             "x": x, "t": t, "K": len(rates), "travel": method.local.travel(rates),
-            "layout": layout,
+            "layout": data.laid_out(x),
         }  # fmt: skip
         if data.drawn is not None:
             self._constants["drawn"] = data.drawn
