@@ -13,7 +13,7 @@ SOURCE = Path(flatfed.__file__).parent
 # A module imports only from smaller numbers, or from its own package.
 LEVELS = {
     "vec": 0, "errors": 0, "references": 0, "memory": 0, "bill": 0,
-    "oracle": 0.5, "module": 0.5, "part": 1, "flatmodel": 1, "disk": 1, "dotted": 1,
+    "history": 0.5, "oracle": 0.5, "module": 0.5, "part": 1, "flatmodel": 1, "disk": 1, "dotted": 1,
     "privacy": 1, "parts": 2, "composition": 2, "data": 2, "models": 2, "bits": 1, "blocks": 1,
     "distillation": 2,
     "box": 3, "method": 3,
@@ -22,7 +22,7 @@ LEVELS = {
     "toy": 6, "claims_of_compressors": 6.2, "claims_of_form": 6.2, "check": 6.5,
     "batches": 6, "federation": 6.5,
     "engines": 7,
-    "cohort": 7, "history": 7, "account": 7.5, "training": 8,
+    "cohort": 7, "account": 7.5, "training": 8,
     "spec": 8,
     "bench": 9, "run": 9,
     "cli": 10,
@@ -35,9 +35,9 @@ TORCH = {"flatmodel", "module", "bits", "blocks", "distillation", "check", "clai
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
 PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "fednova", "feddyn", "fedcm",
-          "feddc", "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dp_fedsam", "fedacg",
+          "feddc", "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dynafed", "dp_fedsam", "fedacg",
           "fedrcl", "fedsol", "fedlesam", "fedgf", "fedtoga", "fedgloss", "fedgmt", "fedswa",
-          "fedwmsam", "fedvssam", "dynafed", "fedsynsam"]  # fmt: skip
+          "fedwmsam", "fedvssam", "fedsynsam"]  # fmt: skip
 
 
 def imports(path: Path, *, top_only: bool = False) -> set[str]:

@@ -53,11 +53,10 @@ class Heard:
     def _count_bits(self, upload: Upload) -> None:
         nominal, entropy = self.bits_nominal or 0.0, self.bits_entropy or 0.0
         for name, sent in upload.vectors.items():
+            how = self.method.compress
             if name in self.method.apart:
-                nominal += 8 * sum(tensor.nbytes for tensor in sent)
-                entropy += 8 * sum(tensor.nbytes for tensor in sent)
+                nominal, entropy = (bits + 8 * sent[0].nbytes for bits in (nominal, entropy))
             else:
-                how = self.method.compress
                 nominal += how.nominal(self.layout, self.width)
                 entropy += how.entropy(sent, self.layout)
         self.bits_nominal, self.bits_entropy = nominal, entropy

@@ -229,7 +229,11 @@ class Whole:
             yield len(some) / len(mine), BatchAt(turn, federation.take(some), seed)
 
     def __call__(self, w: Vec) -> Vec:
+        return self.weighed(w, lambda piece: piece)
+
+    def weighed(self, w: Vec, gradient_on: Callable[[Oracle], Oracle]) -> Vec:
+        """The mean of what is asked of every mini-batch, made one by one, by its samples."""
         total = torch.zeros_like(w)
         for share, piece in self.pieces:
-            total.add_(piece(w), alpha=share)
+            total.add_(gradient_on(piece)(w), alpha=share)
         return total

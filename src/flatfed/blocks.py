@@ -7,16 +7,14 @@ on at a time is a tile of it that fits the cache, its blocks in rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
 from flatfed.vec import Layout, length_of
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array: TypeAlias = NDArray[Any]
+    from flatfed.bits import Array
 
 Blocks: TypeAlias = Literal["global", "tensor"] | int
 Stretch: TypeAlias = tuple[int, int, int]

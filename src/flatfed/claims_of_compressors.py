@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from torch import Tensor
 
 from flatfed.method import Method
-from flatfed.part import View
+from flatfed.part import Compressor, View
 from flatfed.toy import LAYOUT, first_model
-from flatfed.vec import lay_out, length_of
+from flatfed.vec import Layout, Named, Vec, lay_out, length_of
 
 
 def encodes_purely(method: Method) -> Iterator[str]:
@@ -19,9 +20,8 @@ def encodes_purely(method: Method) -> Iterator[str]:
         a = torch.tensor([0.3, -0.0, 2.0], dtype=x.dtype)
         # Not zero, which could be added unseen; empty ones are drawn anew.
         kept = {kind: method.compress.init(kind, a) + 0.1 for kind in method.compress.keep}
-        constants = {"x": x, "t": 0, "k": 1, "K": 1, "layout": LAYOUT, "seed": lambda purpose: 7}
         before = [a.clone(), *(v.clone() for v in kept.values())]
-        method.compress.encode(a, View(type(method.compress).__name__, {**constants, **kept}))
+        _encode(method.compress, a, LAYOUT, kept)
         if not all(map(torch.equal, before, [a, *kept.values()])):
             yield (
                 f"{type(method.compress).__name__}.encode changes what it is given for {name!r}."
@@ -36,11 +36,15 @@ def sizes_are_true(method: Method) -> Iterator[str]:
         layout = lay_out(shapes)
         a = torch.linspace(-1, 1, length_of(layout), dtype=torch.float64)
         kept = {kind: compress.init(kind, a) for kind in compress.keep}
-        constants = {"x": a, "t": 0, "k": 1, "K": 1, "layout": layout, "seed": lambda purpose: 7}
-        sent, _ = compress.encode(a, View(type(compress).__name__, {**constants, **kept}))
+        sent = _encode(compress, a, layout, kept)
         size = sum(tensor.nbytes for tensor in sent)
         if size != compress.nbytes(layout, 8):
             yield (
                 f"{type(compress).__name__} sends {size} bytes of {length_of(layout)} numbers, its "
                 f"nbytes says {compress.nbytes(layout, 8)}."
             )
+
+
+def _encode(compress: Compressor, a: Vec, layout: Layout, kept: Named) -> tuple[Tensor, ...]:
+    names = {"x": a, "t": 0, "k": 1, "K": 1, "layout": layout, "seed": lambda purpose: 7, **kept}
+    return compress.encode(a, View(type(compress).__name__, names))[0]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import fields
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from flatfed.errors import CompositionError, one_of
+from flatfed.history import Round
 from flatfed.part import (
     DECLARATIONS,
     Compressor,
@@ -28,12 +30,10 @@ if TYPE_CHECKING:
 RESERVED = frozenset(View.__annotations__) | {"dx", "dx_K", "dx_travel"}
 
 
-# What every round writes down.
-MEASURED = frozenset((
-    "round", "test_accuracy", "test_loss", "train_loss", "bytes_up", "bytes_down", "gradients",
-    "forwards", "server_gradients", "bits_up_nominal", "bits_up_entropy", "seconds", "clients",
-    "failed", "failures", "logged", "rounds", "best_test_accuracy", "rounds_to_target",
-))  # fmt: skip
+# What every round, or a run's manifest, writes down.
+MEASURED = {field.name for field in fields(Round)} | {
+    "rounds", "best_test_accuracy", "rounds_to_target"
+}  # fmt: skip
 
 
 def check_axes(method: Method) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -118,9 +118,10 @@ class ClientSight:
             )
         K = len(self._rates)
         # Another objective than the loss is asked for on every mini-batch of all the data.
-        if not hasattr(type(self._data.whole), "pieces") or not self._objective_of_its_own:
+        weighed = getattr(self._data.whole, "weighed", None)
+        if weighed is None or not self._objective_of_its_own:
             return self.oracle(self._data.whole, K)
-        return partial(_weighed, self._data.whole, partial(self.oracle, k=K))
+        return partial(weighed, gradient_on=partial(self.oracle, k=K))
 
     def _seed(self, k: int, purpose: str, of: str = "") -> int:
         return seed_for(self._data.seed, purpose + of, self._constants["t"], self._data.client, k)
@@ -128,13 +129,6 @@ class ClientSight:
 
 def _objective(objective: Objective, batch: Samples, v: View, w: Vec) -> Vec:
     return objective.value(w, batch, v)
-
-
-def _weighed(whole: Any, oracle: Callable[[Oracle], Oracle], w: Vec) -> Vec:
-    total = w.new_zeros(w.shape)
-    for share, piece in whole.pieces:  # made one by one, when they are asked for
-        total.add_(oracle(piece)(w), alpha=share)
-    return total
 
 
 @dataclass(frozen=True)

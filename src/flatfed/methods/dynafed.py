@@ -12,6 +12,9 @@ from flatfed.parts.distil import NOISE, Distillation, samples
 from flatfed.parts.local import LocalWork, work
 from flatfed.vec import Vec
 
+# The protocol of FedSynSAM's comparison: no decay, no clipping, ten steps (recipes 3.1).
+TEN_STEPS = LocalWork(lr=0.1, steps=10, batch_size=128)
+
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning(ServerUpdate):
@@ -124,5 +127,5 @@ def dynafed(
                 global_lr=global_lr,
             ),
         ),
-        local=work(LocalWork(lr=0.1, steps=10, batch_size=128), local),
+        local=work(TEN_STEPS, local),
     )

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Literal, Unpack
 from flatfed.errors import within
 from flatfed.method import Method
 from flatfed.oracle import Pass, Samples
-from flatfed.part import Correction, Objective, View
+from flatfed.part import Objective, View
+from flatfed.parts.correct import Dual
 from flatfed.parts.local import SHARED, LocalWork, work
+from flatfed.parts.objective import divergence
 from flatfed.parts.server import DualAverage
 from flatfed.vec import Named, Vec
 
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 class Trajectory(Objective):
     """The loss, and how far the outputs are from those of a moving average of the global models.
 
-    KL is Σ p·ln(p/q) of p = softmax(outputs(e)/τ), q = softmax(outputs(w)/τ), its mean over the
-    batch; e is held still.
+    KL is of the outputs at e, which is held still, from those at w.
     """
 
     alpha: float  # share of the average so far
@@ -48,38 +49,21 @@ class Trajectory(Objective):
 
     def loss(self, teacher: Tensor, seen: Pass) -> Tensor:
         """Of one pass: the model's own loss, and the distance to the teacher's outputs."""
-        from torch.nn.functional import kl_div, log_softmax, softmax
-
-        q, p = log_softmax(seen.outputs / self.tau, 1), softmax(teacher / self.tau, 1)
-        return seen.loss + self.gamma * self.tau**2 * kl_div(q, p, reduction="batchmean")
+        distance = divergence(teacher, seen.outputs, self.tau)
+        return seen.loss + self.gamma * self.tau**2 * distance
 
     def settle(self, x: Vec, v: View) -> Named:
         """e ← α·e + (1−α)·x"""
         return {"e": x.lerp(v.e, self.alpha)}
 
 
-@dataclass(frozen=True)
-class LinearDual(Correction):
+@dataclass(frozen=True, repr=False)
+class LinearDual(Dual):
     """FedDyn's multiplier without its penalty: the term λ·⟨w, h_i⟩ of the local objective."""
-
-    lam: float
-    server, keep = ("h",), ("h_i",)
-    references = ("feddyn",)
-
-    def __post_init__(self) -> None:
-        within(self, "lam", "(0, ∞)", "Leave the part out for no dual.")
 
     def direction(self, g: Vec, w: Vec, v: View) -> Vec:
         """g ← g + λ·h_i"""
         return g.add(v.h_i, alpha=self.lam)
-
-    def remember(self, sent: View, v: View) -> Named:
-        """h_i ← h_i + dx"""
-        return {"h_i": v.h_i + sent.dx}
-
-    def absorb(self, mean: View, v: View) -> Named:
-        """h ← h + (S/N)·mean(dx)"""
-        return {"h": v.h + v.S / v.N * mean.dx}
 
 
 def fedgmt(

@@ -11,6 +11,7 @@ from flatfed.method import Method
 from flatfed.oracle import Oracle, Pass
 from flatfed.part import Perturbation, View
 from flatfed.parts.local import SHARED, LocalWork, work
+from flatfed.parts.objective import divergence
 from flatfed.parts.perturb import NO_ASCENT
 from flatfed.vec import Layout, Named, Vec, norm
 
@@ -56,10 +57,7 @@ class ProximalAscent(Perturbation):
 
     def distance(self, anchor: Tensor, seen: Pass) -> Tensor:
         """From the global model's outputs."""
-        from torch.nn.functional import kl_div, log_softmax, softmax
-
-        q, p = log_softmax(seen.outputs / self.tau, 1), softmax(anchor / self.tau, 1)
-        return kl_div(q, p, reduction="batchmean")
+        return divergence(anchor, seen.outputs, self.tau)
 
 
 def reach(w: Vec, x: Vec, layout: Layout) -> Vec:

@@ -7,6 +7,7 @@ from typing import Literal, Self, Unpack
 
 from flatfed.errors import whole, within
 from flatfed.method import Method
+from flatfed.methods.dynafed import TEN_STEPS
 from flatfed.oracle import Oracle
 from flatfed.part import Perturbation, View
 from flatfed.parts.distil import NOISE, Distillation, samples
@@ -14,9 +15,6 @@ from flatfed.parts.local import LocalWork, work
 from flatfed.parts.perturb import NO_ASCENT
 from flatfed.parts.server import Average
 from flatfed.vec import Named, Vec, ascend
-
-# Its protocol: no decay, no clipping, ten steps (recipes 3.1).
-PAPER = LocalWork(lr=0.1, steps=10, batch_size=128)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +100,7 @@ def fedsynsam(
         none (test_a_first_inner_rate_that_overshoots_matches_worse_than_standing_still).
         Three gradients a step when samples are there; the paper counts two.
     """
-    walk = work(PAPER, local)
+    walk = work(TEN_STEPS, local)
     batch_size = walk.batch_size if synthetic_batch == "local" else None
     return Method(
         name="fedsynsam",

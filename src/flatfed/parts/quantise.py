@@ -169,10 +169,7 @@ class ScaledSign(Blockwise):
         return length_of(layout) + 8 * width * self.count(layout)
 
     def entropy(self, sent: tuple[Tensor, ...], layout: Layout) -> float:
-        from flatfed.bits import choice_entropy, unpack
-
-        d = length_of(layout)
-        return 8 * sent[1].nbytes + choice_entropy(int(unpack(sent[0].numpy(), 1, d).sum()), d)
+        return 8 * sent[1].nbytes + sign_entropy(sent[0], length_of(layout))
 
 
 @dataclass(frozen=True)
@@ -232,7 +229,11 @@ class Sign(Compressor):
         return length_of(layout)
 
     def entropy(self, sent: tuple[Tensor, ...], layout: Layout) -> float:
-        from flatfed.bits import choice_entropy, unpack
+        return sign_entropy(sent[0], length_of(layout))
 
-        d = length_of(layout)
-        return choice_entropy(int(unpack(sent[0].numpy(), 1, d).sum()), d)
+
+def sign_entropy(stream: Tensor, d: int) -> float:
+    """Bits of an ideal code of which of d numbers are negative."""
+    from flatfed.bits import choice_entropy, unpack
+
+    return choice_entropy(int(unpack(stream.numpy(), 1, d).sum()), d)
