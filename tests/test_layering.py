@@ -35,9 +35,9 @@ TORCH = {"flatmodel", "module", "bits", "blocks", "distillation", "check", "clai
 
 # Papers in the order of their years: a method's file may import older ones, never newer.
 PAPERS = ["fedavg", "fedavgm", "fedprox", "fedopt", "scaffold", "fednova", "feddyn", "fedcm",
-          "feddc", "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dynafed", "dp_fedsam", "fedacg",
-          "fedrcl", "fedsol", "fedlesam", "fedgf", "fedtoga", "fedgloss", "fedgmt", "fedswa",
-          "fedwmsam", "fedvssam", "fedsynsam"]  # fmt: skip
+          "feddc", "fedsam", "fedasam", "fedspeed", "fedgamma", "fedsmoo", "dynafed", "dp_fedsam",
+          "fedacg", "fedrcl", "fedsol", "fedlesam", "fedgf", "fedtoga", "fedgloss", "fedgmt",
+          "fedswa", "fedwmsam", "fedvssam", "fedsynsam"]  # fmt: skip
 
 
 def imports(path: Path, *, top_only: bool = False) -> set[str]:
